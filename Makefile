@@ -1,0 +1,193 @@
+# once - one GNU Makefile. `make help` lists what there is.
+#
+# Everything is built below $(BUILD). A variant (sanitizers, the bug museum) is the same tree built
+# elsewhere: SAN=asan,ubsan -> build/asan,ubsan; make museum -> build/museum.
+
+SHELL := /bin/bash
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-builtin-rules
+.SUFFIXES:
+
+VERSION := $(shell sed -n 's/^\#define ONCE_VERSION_\(MAJOR\|MINOR\|PATCH\) //p' include/once/once.h | paste -sd.)
+SOVERSION := 0
+
+PREFIX ?= /usr/local
+DESTDIR ?=
+SEEDS ?= 2000
+ONLY ?=
+
+CC ?= gcc
+ifeq ($(origin CC),default)
+CC := gcc
+endif
+CLANG ?= clang
+SAN ?=
+VARIANT ?= $(SAN)
+BUILD ?= build$(if $(VARIANT),/$(VARIANT))
+
+# ---- flags -------------------------------------------------------------------------------------
+
+comma := ,
+WARN := -Wall -Wextra -Wconversion -Wshadow -Wstrict-prototypes -Wmissing-prototypes \
+        -Wswitch-enum -Wvla -Wformat=2 -Wimplicit-fallthrough -Wpointer-arith -Wundef \
+        -Wno-missing-field-initializers
+WERROR := $(if $(CI)$(DEVELOPER),-Werror)
+HARDEN := -fstack-protector-strong -fstack-clash-protection -fno-strict-overflow \
+          -fno-delete-null-pointer-checks $(if $(filter x86_64,$(shell uname -m)),-fcf-protection=full)
+HARDEN_LINK := -Wl,-z,relro -Wl,-z,now -Wl,-z,noexecstack
+ifeq ($(SAN),)
+OPT := -O2 -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2
+else
+# FORTIFY hides from the sanitizers what they look for.
+OPT := -O1 -fno-omit-frame-pointer -U_FORTIFY_SOURCE
+SANFLAGS := $(patsubst asan,-fsanitize=address,$(patsubst ubsan,-fsanitize=undefined -fno-sanitize-recover=undefined,$(patsubst tsan,-fsanitize=thread,$(subst $(comma), ,$(SAN)))))
+endif
+DEPS := sqlite3 libcrypto jansson
+CPPFLAGS_ALL = -Iinclude -Isrc -I. -D_GNU_SOURCE $(DEFS) $(CPPFLAGS)
+CFLAGS_ALL = -std=gnu11 -g $(OPT) -fPIC -fvisibility=hidden -pthread $(WARN) $(WERROR) $(HARDEN) $(SANFLAGS) $(CFLAGS)
+LDFLAGS_ALL = -pie -pthread $(HARDEN_LINK) $(SANFLAGS) $(LDFLAGS)
+LIBS := -lsqlite3
+
+# ---- sources: found, not listed ----------------------------------------------------------------
+
+lib_src := $(filter-out %_test.c,$(wildcard $(addprefix src/,$(addsuffix /*.c,base core store engine lib))))
+cli_src := $(filter-out %_test.c,$(wildcard src/cli/*.c))
+unit_src := $(wildcard src/*/*_test.c)
+obj = $(patsubst %.c,$(BUILD)/%.o,$(1))
+
+lib_obj := $(call obj,$(lib_src))
+cli_obj := $(call obj,$(cli_src))
+internal := $(BUILD)/internal.a
+support_obj := $(call obj,$(wildcard tests/support/*.c))
+
+.PHONY: all
+all: $(BUILD)/once $(BUILD)/libonce.a $(BUILD)/libonce.so ## build the command, the library static and shared
+
+$(BUILD)/%.o: %.c
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(CPPFLAGS_ALL) $(CFLAGS_ALL) -MMD -MP -c $< -o $@
+
+# Objects of the library as they are, for tests and the command: internals can be reached.
+$(internal): $(lib_obj)
+	@rm -f $@
+	$(Q)$(AR) rcs $@ $^
+
+# What users link: one object whose hidden symbols are local, so that a user's own buf_add() and
+# ours never meet.
+$(BUILD)/libonce.a: $(lib_obj)
+	@rm -f $@
+	$(Q)$(LD) -r $^ -o $(BUILD)/libonce.o
+	$(Q)objcopy --localize-hidden $(BUILD)/libonce.o
+	$(Q)$(AR) rcs $@ $(BUILD)/libonce.o
+
+$(BUILD)/libonce.so: $(lib_obj) src/lib/once.map
+	$(Q)$(CC) -shared -Wl,-soname,libonce.so.$(SOVERSION) -Wl,--version-script=src/lib/once.map \
+		-Wl,--no-undefined $(filter-out -pie,$(LDFLAGS_ALL)) $(lib_obj) $(LIBS) -o $@
+
+$(BUILD)/once: $(cli_obj) $(internal)
+	$(Q)$(CC) $(LDFLAGS_ALL) $^ $(LIBS) -lcrypto -ljansson -o $@
+
+# ---- test programs -----------------------------------------------------------------------------
+
+# A suite is a directory below tests/: its files and the support code make one program.
+define suite
+$(BUILD)/tests/$(1): $$(call obj,$$(wildcard tests/$(1)/*.c)) $$(support_obj) $$(internal)
+	@mkdir -p $$(@D)
+	$$(Q)$$(CC) $$(LDFLAGS_ALL) $$(filter %.o,$$^) $$(internal) $$(LIBS) $(2) -o $$@
+endef
+$(eval $(call suite,conform,-lcriterion))
+$(eval $(call suite,model,))
+$(eval $(call suite,schedule,))
+$(eval $(call suite,sim,))
+$(eval $(call suite,threads,))
+$(eval $(call suite,oom,-Wl$(comma)--wrap=malloc -Wl$(comma)--wrap=calloc -Wl$(comma)--wrap=realloc))
+
+# The museum drives the simulator, the schedules and the model: their code is in it, but not
+# their main().
+museum_src := $(wildcard tests/museum/*.c) $(filter-out %/main.c,$(wildcard tests/sim/*.c tests/schedule/*.c tests/model/*.c))
+$(BUILD)/tests/museum: $(call obj,$(museum_src)) $(support_obj) $(internal)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(LDFLAGS_ALL) $(filter %.o,$^) $(internal) $(LIBS) -o $@
+
+$(BUILD)/tests/unit: $(call obj,$(unit_src)) $(support_obj) $(internal)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(LDFLAGS_ALL) $(filter %.o,$^) $(internal) $(LIBS) -lcriterion -o $@
+
+$(BUILD)/bench/%: $(BUILD)/bench/%.o $(internal)
+	$(Q)$(CC) $(LDFLAGS_ALL) $^ $(LIBS) -o $@
+
+-include $(shell find $(BUILD) -name '*.d' 2>/dev/null)
+
+# ---- commands ----------------------------------------------------------------------------------
+
+.PHONY: help packages-run packages-test packages-dev
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+packages-run:
+	@tools/packages run
+packages-test:
+	@tools/packages run test
+packages-dev:
+	@tools/packages run test dev
+
+.PHONY: run
+run: packages-run ## install what is missing, build, and show it at work
+	@$(MAKE) --no-print-directory $(BUILD)/once
+	@tools/tour $(BUILD)/once
+
+.PHONY: test unit conform model sim schedule oom museum e2e fuzz san check docs
+test: packages-test ## install what is missing and run every test
+	@$(MAKE) --no-print-directory -j2 all
+	@tests/run
+
+unit conform model sim schedule oom museum e2e fuzz san check docs: packages-test
+	@SEEDS=$(SEEDS) tests/run $@
+unit: ## tests beside the code
+conform: ## one suite that every store passes
+model: ## random histories, store against store, step by step
+sim: ## the simulator; SEEDS=n
+schedule: ## every interleaving of the named races
+oom: ## the n-th allocation fails, for every n
+museum: ## real bugs, each of which must be caught
+e2e: ## real processes, real signals; install, examples, command line
+fuzz: ## coverage-guided, FUZZ_SECONDS=n per target
+san: ## the suites under ASan+UBSan, TSan and valgrind
+check: ## include directions, imported symbols, formatting of tables
+docs: ## every example in the documentation
+
+.PHONY: bench
+bench: packages-test ## ratios against a baseline of the same run; ONLY=name
+	@$(MAKE) --no-print-directory -j2 $(BUILD)/bench/core
+	@$(BUILD)/bench/core $(ONLY)
+
+.PHONY: format lint
+format: packages-dev ## clang-format over the tree
+	clang-format -i $$(git ls-files '*.c' '*.h')
+lint: packages-dev ## clang-format, cppcheck and clang-tidy, without changing anything
+	clang-format --dry-run --Werror $$(git ls-files '*.c' '*.h')
+	cppcheck --quiet --std=c11 --enable=warning,portability --inline-suppr --error-exitcode=1 \
+		--suppress=missingIncludeSystem -Iinclude -Isrc src
+
+.PHONY: install
+install: all ## DESTDIR= PREFIX=
+	install -d $(DESTDIR)$(PREFIX)/{bin,include/once,lib/pkgconfig,share/man/man1,share/man/man3} \
+		$(DESTDIR)$(PREFIX)/share/bash-completion/completions $(DESTDIR)$(PREFIX)/share/zsh/site-functions
+	install -m 755 $(BUILD)/once $(DESTDIR)$(PREFIX)/bin/once
+	install -m 644 include/once/once.h $(DESTDIR)$(PREFIX)/include/once/
+	install -m 644 $(BUILD)/libonce.a $(DESTDIR)$(PREFIX)/lib/
+	install -m 755 $(BUILD)/libonce.so $(DESTDIR)$(PREFIX)/lib/libonce.so.$(VERSION)
+	ln -sf libonce.so.$(VERSION) $(DESTDIR)$(PREFIX)/lib/libonce.so.$(SOVERSION)
+	ln -sf libonce.so.$(SOVERSION) $(DESTDIR)$(PREFIX)/lib/libonce.so
+	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(VERSION)|' packaging/once.pc.in \
+		>$(DESTDIR)$(PREFIX)/lib/pkgconfig/once.pc
+	install -m 644 docs/once.1 $(DESTDIR)$(PREFIX)/share/man/man1/
+	install -m 644 docs/once.3 $(DESTDIR)$(PREFIX)/share/man/man3/
+	$(BUILD)/once completion bash >$(DESTDIR)$(PREFIX)/share/bash-completion/completions/once
+	$(BUILD)/once completion zsh >$(DESTDIR)$(PREFIX)/share/zsh/site-functions/_once
+
+.PHONY: clean
+clean: ## remove everything that was built
+	rm -rf build
+
+Q := $(if $(V),,@)

@@ -1,0 +1,324 @@
+/* once.h - call_once for distributed systems.
+ *
+ * Same key, same answer, always: across retries, bursts, crashes and processes.
+ *
+ *     static int charge(void *ctx, const struct once_lease *lease, struct once_bytes *ret_value)
+ *     { ... run the side effect, set *ret_value ... return 0; }
+ *
+ *     struct once *o;
+ *     struct once_answer answer;
+ *     struct once_error error;
+ *     if (once_open(NULL, &o, &error) < 0) ...           // memory + one SQLite file
+ *     if (once_do(o, "orders", "o-17", charge, &order, &answer) < 0) ...
+ *     // answer.value is the result of the one call that ran, now or a week ago
+ *     once_answer_clear(&answer);
+ *     once_close(o);
+ *
+ * RETURN VALUES. Every function that can fail returns 0 or a negative ONCE_E... code. 0 means
+ * "there is an answer"; which one is in answer.outcome. A negative code means "there is no
+ * answer"; only after ONCE_EAMBIGUOUS may anything have been changed. Outputs are untouched on
+ * failure, except answer.error, which says in words what to do.
+ *
+ * OWNERSHIP. Everything passed in is copied before the call returns; what an answer points to
+ * belongs to the answer until once_answer_clear(). A token is a capability: whoever has it can
+ * publish. Keep it out of logs.
+ *
+ * THREADS. A handle opened without ONCE_HOSTED may be used from any number of threads; calls
+ * block. It runs one thread of its own that renews leases while your code works, and one for the
+ * SQLite file. A handle opened with ONCE_HOSTED starts no renewal thread, belongs to one thread
+ * and is driven by that thread's event loop: once_fd(), once_timeout_ms(), once_process().
+ *
+ * TIME. All durations are milliseconds. Zero means zero. Negative is an error.
+ *
+ * ABI. Structures that you fill in start with their size, set by the ..._INIT macros: always use
+ * those. Fields are only ever added at the end. */
+#ifndef ONCE_ONCE_H
+#define ONCE_ONCE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define ONCE_VERSION_MAJOR 0
+#define ONCE_VERSION_MINOR 1
+#define ONCE_VERSION_PATCH 0
+
+#if defined(__GNUC__)
+#define ONCE_API __attribute__((visibility("default")))
+#else
+#define ONCE_API
+#endif
+
+/* ---- outcomes and errors ---------------------------------------------------------------- */
+
+enum once_outcome {
+    ONCE_CLAIMED = 1,      /* you own it: token, fence, lease_ms */
+    ONCE_CACHED = 2,       /* the answer: value */
+    ONCE_IN_PROGRESS = 3,  /* somebody is on it, you asked not to wait; safe to retry */
+    ONCE_TIMED_OUT = 4,    /* you waited, still no answer; safe to retry */
+    ONCE_ALREADY_DONE = 5, /* it was done, the answer was not kept; do not retry */
+    ONCE_MISMATCH = 6,     /* same key, other fingerprint */
+    ONCE_LOST = 7,         /* not yours any more; value is the canonical answer if there is one */
+    ONCE_OK = 8,           /* published, released, renewed, forgotten */
+    ONCE_ABSENT = 9        /* peek, forget: there is no record */
+};
+
+enum once_error_code {
+    ONCE_EINVAL = -1,       /* the request is not valid; error says what to change */
+    ONCE_ELIMIT = -2,       /* a limit would be exceeded */
+    ONCE_ENOMEM = -3,       /* out of memory; nothing was changed */
+    ONCE_EUNAVAILABLE = -4, /* the ledger cannot be reached; nothing was done */
+    ONCE_EAMBIGUOUS = -5,   /* no answer; the change may have been made */
+    ONCE_ECORRUPT = -6,     /* stored data does not make sense */
+    ONCE_EVERSION = -7,     /* the store was written by a newer version */
+    ONCE_ECANCELED = -8,    /* canceled, or the handle is closing */
+    ONCE_EUNSUPPORTED = -9  /* this store or mode cannot do that */
+};
+
+ONCE_API const char *once_outcome_name(int outcome); /* "claimed"; "unknown" if there is none */
+ONCE_API const char *once_outcome_text(int outcome);
+ONCE_API int once_outcome_exit_status(int outcome); /* of the command-line tool */
+ONCE_API int once_outcome_http_status(int outcome);
+ONCE_API const char *once_strerror(int code);
+ONCE_API int once_retryable(int outcome_or_error); /* is repeating the same call safe and useful? */
+ONCE_API const char *once_version(void);           /* "0.1.0" */
+
+struct once_error {
+    int code;
+    char text[188];
+};
+
+/* ---- bytes ------------------------------------------------------------------------------- */
+
+struct once_bytes {
+    const void *data;
+    size_t len;
+};
+
+ONCE_API struct once_bytes once_str(const char *text);
+ONCE_API struct once_bytes once_bytes(const void *data, size_t len);
+
+/* ---- opening ----------------------------------------------------------------------------- */
+
+#define ONCE_HOSTED 1u    /* no thread for renewals: the caller's loop drives the handle */
+#define ONCE_EPHEMERAL 2u /* no ledger: answers are only as durable as coord, and say so */
+
+/* Something happened that an operator may want to see. Scope and key are the caller's own words:
+ * hash them before they reach a log. Called from inside once_ functions or, without ONCE_HOSTED,
+ * from the handle's own thread; it may not call once_ functions. */
+struct once_event {
+    const char *name; /* "takeover", "lost", "promoted", "degraded", "swept", ... */
+    const char *text; /* static, may be NULL */
+    struct once_bytes scope, key;
+    int64_t number;
+};
+
+struct once_config {
+    size_t size;
+    const char *ledger; /* "sqlite:PATH"; NULL: data_dir/once.db */
+    const char *coord;  /* "memory:"; NULL: the default for the ledger */
+    const char *data_dir; /* NULL: "." ; used where ledger is NULL, created if missing */
+    unsigned flags;
+    int64_t value_bytes_max;  /* 1 MiB */
+    int64_t waiters_max;      /* 100,000 in this handle; more are not parked but told in_progress */
+    int64_t patience_ms;      /* 5,000: how long a publish or release is tried again by itself */
+    int64_t sweep_ms;         /* 60,000 between two sweeps of what is past retention; 0: never */
+    void (*on_event)(void *ctx, const struct once_event *event);
+    void *on_event_ctx;
+};
+
+#define ONCE_CONFIG_INIT                                                                       \
+    {                                                                                          \
+        .size = sizeof(struct once_config), .value_bytes_max = 1048576, .waiters_max = 100000, \
+        .patience_ms = 5000, .sweep_ms = 60000                                                 \
+    }
+
+struct once;
+
+/* config NULL: the defaults. */
+ONCE_API int once_open(const struct once_config *config, struct once **ret_once,
+                       struct once_error *reterr);
+
+/* Ends every call with ONCE_ECANCELED and waits for what is on its way to the disk. Claims that
+ * are still owned are left to lapse. No other thread may use the handle any more. NULL is fine. */
+ONCE_API void once_close(struct once *o);
+
+/* ---- claims ------------------------------------------------------------------------------ */
+
+/* What owning a key means: show the token to publish, the fence to whatever you write to. */
+struct once_lease {
+    char token[33]; /* 128 random bits in hex */
+    uint64_t fence; /* strictly increasing per key: let the resource refuse smaller ones */
+    int64_t lease_ms;
+};
+
+/* The lease is no longer yours: certain is 1 if the store said so, 0 if it could not be renewed
+ * for as long as it lasts. Stop the work if you can; a publish may still be tried. Called from
+ * once_process() or the handle's own thread; without ONCE_HOSTED it may call once_ functions. */
+typedef void once_lost_fn(void *ctx, const struct once_lease *lease, int certain);
+
+#define ONCE_NO_RENEW 1u /* once_claim.flags: do not renew this lease for me */
+
+struct once_claim {
+    size_t size;
+    struct once_bytes scope;       /* 1-128 bytes of [A-Za-z0-9._:/-] */
+    struct once_bytes key;         /* 1-512 bytes of UTF-8 without control characters */
+    struct once_bytes fingerprint; /* of the payload, up to 64 bytes; empty is one, too */
+    int64_t lease_ms;              /* 30,000; renewed every third of it while the handle lives */
+    int64_t wait_ms;               /* 5,000 */
+    int64_t retain_ms;             /* 86,400,000 from the publish on */
+    unsigned flags;
+    once_lost_fn *on_lost; /* may be NULL */
+    void *on_lost_ctx;
+};
+
+#define ONCE_CLAIM_INIT                                                                        \
+    {                                                                                          \
+        .size = sizeof(struct once_claim), .lease_ms = 30000, .wait_ms = 5000,                 \
+        .retain_ms = 86400000                                                                  \
+    }
+
+struct once_answer {
+    int outcome;                 /* 0 if there is no answer */
+    struct once_lease lease;     /* CLAIMED */
+    struct once_bytes value;     /* CACHED, and LOST where the answer is known */
+    int has_value;               /* an empty value is a value */
+    uint64_t fence;              /* of the record, where there is one */
+    int64_t lease_left_ms;       /* IN_PROGRESS, TIMED_OUT: of the current owner, as last seen */
+    int64_t retain_left_ms;      /* CACHED, ALREADY_DONE */
+    int64_t waited_ms;           /* how long this call took on the handle's clock */
+    int taken_over;              /* CLAIMED: from an owner whose lease had lapsed */
+    int degraded;                /* coord was not used */
+    int durable;                 /* 0: with ONCE_EPHEMERAL */
+    struct once_error error;     /* where the call failed */
+    void *owner;                 /* internal */
+    uint64_t reserved[4];
+};
+
+/* Frees what the answer holds; it may be cleared twice, and when the call failed. */
+ONCE_API void once_answer_clear(struct once_answer *answer);
+
+/* CLAIMED, CACHED, IN_PROGRESS, TIMED_OUT, ALREADY_DONE, MISMATCH */
+ONCE_API int once_claim(struct once *o, const struct once_claim *in,
+                        struct once_answer *ret_answer);
+
+/* Names one claim: who changes it, by its token. */
+struct once_owned {
+    size_t size;
+    struct once_bytes scope, key;
+    const char *token;       /* as given with CLAIMED; NULL for peek and forget */
+    struct once_bytes value; /* publish */
+    int omit_value;          /* publish: it was done, but the answer is not kept */
+    int64_t lease_ms;        /* renew; ONCE_AS_GRANTED: the length that was granted */
+};
+
+#define ONCE_AS_GRANTED (-1)
+#define ONCE_OWNED_INIT                                                                        \
+    {                                                                                          \
+        .size = sizeof(struct once_owned), .lease_ms = ONCE_AS_GRANTED                         \
+    }
+
+/* OK, LOST. Idempotent for the same token and value. */
+ONCE_API int once_publish(struct once *o, const struct once_owned *in,
+                          struct once_answer *ret_answer);
+/* OK, LOST. The next waiter, if any, is promoted. */
+ONCE_API int once_release(struct once *o, const struct once_owned *in,
+                          struct once_answer *ret_answer);
+/* OK, LOST. Leases claimed through this handle are renewed without being asked. */
+ONCE_API int once_renew(struct once *o, const struct once_owned *in,
+                        struct once_answer *ret_answer);
+/* CACHED, ALREADY_DONE, IN_PROGRESS, ABSENT. Changes nothing. */
+ONCE_API int once_peek(struct once *o, const struct once_owned *in,
+                       struct once_answer *ret_answer);
+/* OK, ABSENT, IN_PROGRESS (a key is never taken from a live owner). */
+ONCE_API int once_forget(struct once *o, const struct once_owned *in,
+                         struct once_answer *ret_answer);
+
+/* ---- once_do ------------------------------------------------------------------------------ */
+
+/* Runs on the calling thread while the lease is renewed. Return 0 and set *ret_value to publish
+ * it (copied before the function's memory can go away: it must stay valid until once_do
+ * returns); any other value to release the key, so that a retry can run. */
+typedef int once_fn(void *ctx, const struct once_lease *lease, struct once_bytes *ret_value);
+
+/* Claims, runs fn if this is the caller that may, publishes or releases.
+ *   CLAIMED       fn ran here and failed: the key was released, *answer.lease was its lease
+ *   OK            fn ran here; value is what it returned and what everybody gets from now on
+ *   CACHED        fn ran somewhere else, or earlier; value is its answer
+ *   LOST          fn ran here but too late; value is the canonical answer if there is one
+ *   others        as once_claim(): fn did not run
+ * A value over the handle's limit is not kept: this caller gets it, others ALREADY_DONE. */
+ONCE_API int once_do(struct once *o, const char *scope, const char *key, once_fn *fn, void *ctx,
+                     struct once_answer *ret_answer);
+ONCE_API int once_do_with(struct once *o, const struct once_claim *in, once_fn *fn, void *ctx,
+                          struct once_answer *ret_answer);
+
+/* ---- listing and upkeep ------------------------------------------------------------------- */
+
+struct once_row {
+    struct once_bytes scope, key;
+    int pending; /* 1: claimed, 0: done */
+    int has_value;
+    uint64_t fence;
+    int64_t claimed_at_ms, done_at_ms; /* since 1970, by the store's clock */
+    int64_t lease_left_ms, retain_left_ms;
+    uint64_t value_bytes;
+};
+
+/* Calls visit for every record of the scope (empty: of all scopes) in order, until it returns
+ * non-zero. visit may not call once_ functions. */
+ONCE_API int once_list(struct once *o, struct once_bytes scope,
+                       int (*visit)(void *ctx, const struct once_row *row), void *ctx,
+                       struct once_error *reterr);
+
+/* Removes what is past retention; *ret_removed may be NULL. */
+ONCE_API int once_sweep(struct once *o, uint64_t *ret_removed, struct once_error *reterr);
+
+struct once_stats {
+    uint64_t pending, lapsed, done, gone, bytes; /* of the store */
+    uint64_t claims, claimed, cached, in_progress, timed_out, mismatches, lost, takeovers; /* of */
+    uint64_t promoted, waiters, held, renewals, ambiguous, swept; /* this handle */
+    uint64_t reserved[8];
+};
+
+ONCE_API int once_stats(struct once *o, struct once_stats *ret_stats, struct once_error *reterr);
+
+/* ---- a foreign loop (ONCE_HOSTED) --------------------------------------------------------- */
+
+struct once_call;
+
+/* The answer belongs to the callback: clear it there, or move it out by assignment. result is 0
+ * or a negative code. Never called inside a ..._start function; it may start new calls. */
+typedef void once_done_fn(void *ctx, int result, struct once_answer *answer);
+
+/* Asynchronous twins. A negative code: not started, and done will not be called. *ret_call may be
+ * NULL; it is valid until done has been called. */
+ONCE_API int once_claim_start(struct once *o, const struct once_claim *in, once_done_fn *done,
+                              void *ctx, struct once_call **ret_call, struct once_error *reterr);
+ONCE_API int once_publish_start(struct once *o, const struct once_owned *in, once_done_fn *done,
+                                void *ctx, struct once_call **ret_call, struct once_error *reterr);
+ONCE_API int once_release_start(struct once *o, const struct once_owned *in, once_done_fn *done,
+                                void *ctx, struct once_call **ret_call, struct once_error *reterr);
+ONCE_API int once_renew_start(struct once *o, const struct once_owned *in, once_done_fn *done,
+                              void *ctx, struct once_call **ret_call, struct once_error *reterr);
+ONCE_API int once_peek_start(struct once *o, const struct once_owned *in, once_done_fn *done,
+                             void *ctx, struct once_call **ret_call, struct once_error *reterr);
+ONCE_API int once_forget_start(struct once *o, const struct once_owned *in, once_done_fn *done,
+                               void *ctx, struct once_call **ret_call, struct once_error *reterr);
+
+/* Ends a call with ONCE_ECANCELED, through its callback, in a later once_process(). A claim that
+ * is granted all the same is released again. */
+ONCE_API void once_cancel(struct once *o, struct once_call *call);
+
+ONCE_API int once_fd(struct once *o);             /* poll it for reading */
+ONCE_API int64_t once_timeout_ms(struct once *o); /* call once_process() after so long; -1: never */
+ONCE_API int once_process(struct once *o);        /* does what is due; calls back */
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

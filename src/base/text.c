@@ -1,0 +1,87 @@
+/* text.c - see text.h. */
+#include "base/text.h"
+
+/* Length of the well-formed sequence at `p`, 0 if there is none; its code point in *ret. */
+static size_t utf8_sequence(const uint8_t *p, size_t len, uint32_t *ret)
+{
+    if (p[0] < 0x80) return *ret = p[0], 1;
+    size_t n = p[0] >= 0xf0 && p[0] <= 0xf4 ? 4 : p[0] >= 0xe0 ? 3 : p[0] >= 0xc2 ? 2 : 0;
+    if (n == 0 || p[0] > 0xf4 || n > len) return 0;
+    uint32_t code = p[0] & (0x7fu >> n);
+    for (size_t i = 1; i < n; i++) {
+        if ((p[i] & 0xc0) != 0x80) return 0;
+        code = code << 6 | (p[i] & 0x3f);
+    }
+    static const uint32_t smallest[] = { 0, 0, 0x80, 0x800, 0x10000 };
+    if (code < smallest[n] || code > 0x10ffff) return 0;
+    if (code >= 0xd800 && code <= 0xdfff) return 0;
+    *ret = code;
+    return n;
+}
+
+bool text_is_plain_utf8(struct bytes in)
+{
+    for (size_t at = 0; at < in.len;) {
+        uint32_t code;
+        size_t n = utf8_sequence(in.data + at, in.len - at, &code);
+        if (n == 0) return false;
+        if (code < 0x20 || (code >= 0x7f && code < 0xa0)) return false;
+        at += n;
+    }
+    return true;
+}
+
+void hex_encode(struct bytes in, char *out)
+{
+    static const char digits[] = "0123456789abcdef";
+    for (size_t i = 0; i < in.len; i++) {
+        *out++ = digits[in.data[i] >> 4];
+        *out++ = digits[in.data[i] & 15];
+    }
+    *out = '\0';
+}
+
+static int hex_digit(uint8_t c)
+{
+    if (c >= '0' && c <= '9') return c - '0';
+    if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+    if (c >= 'A' && c <= 'F') return c - 'A' + 10;
+    return -1;
+}
+
+bool hex_decode(struct bytes in, uint8_t *out, size_t len)
+{
+    if (in.len != 2 * len) return false;
+    for (size_t i = 0; i < in.len; i++)
+        if (hex_digit(in.data[i]) < 0) return false;
+    for (size_t i = 0; i < len; i++)
+        out[i] = (uint8_t)(hex_digit(in.data[2 * i]) << 4 | hex_digit(in.data[2 * i + 1]));
+    return true;
+}
+
+static const struct {
+    const char *suffix;
+    int64_t ms;
+} units[] = {
+    { "", 1 },        { "ms", 1 },        { "s", 1000 },
+    { "m", 60 * 1000 }, { "h", 3600 * 1000 }, { "d", 24 * 3600 * 1000 },
+};
+
+bool duration_parse(struct bytes in, int64_t max_ms, int64_t *ret_ms)
+{
+    int64_t n = 0;
+    size_t digits = 0;
+    for (; digits < in.len && in.data[digits] >= '0' && in.data[digits] <= '9'; digits++) {
+        n = n * 10 + (in.data[digits] - '0');
+        if (n > max_ms) return false;
+    }
+    if (digits == 0) return false;
+    struct bytes suffix = bytes_of(in.data + digits, in.len - digits);
+    for (size_t i = 0; i < sizeof units / sizeof units[0]; i++) {
+        if (!bytes_eq(suffix, bytes_str(units[i].suffix))) continue;
+        if (n > max_ms / units[i].ms) return false;
+        *ret_ms = n * units[i].ms;
+        return true;
+    }
+    return false;
+}

@@ -1,0 +1,47 @@
+/* trace.h - what happened, as typed events. The library never logs: it emits, and the shell
+ * decides whether this is a log line, a metric or nothing. */
+#ifndef BASE_TRACE_H
+#define BASE_TRACE_H
+
+#include "base/bytes.h"
+
+/* kind, name, what `number` holds */
+#define TRACE_LIST(X)                                                                          \
+    X(TRACE_OP, "op", "milliseconds it took")                                                  \
+    X(TRACE_CALL, "call", "state it went to")                                                  \
+    X(TRACE_TAKEOVER, "takeover", "new fence")                                                 \
+    X(TRACE_LOST, "lost", "fence of the claim that was refused, if known")                     \
+    X(TRACE_PROMOTED, "promoted", "milliseconds the waiter had waited")                        \
+    X(TRACE_WAITERS_FULL, "waiters_full", "waiters")                                           \
+    X(TRACE_RENEW_FAILED, "renew_failed", "error code")                                        \
+    X(TRACE_AMBIGUOUS, "ambiguous", "verb")                                                    \
+    X(TRACE_DEGRADED, "degraded", "error code of coord")                                       \
+    X(TRACE_BREAKER, "breaker", "1 open, 0 closed")                                            \
+    X(TRACE_AMNESIA, "amnesia", "new epoch")                                                   \
+    X(TRACE_FORGOT, "forgot", "outcome")                                                       \
+    X(TRACE_SWEPT, "swept", "records removed")
+
+#define TRACE_ENUM(kind, name, number) kind,
+enum trace_kind { TRACE_LIST(TRACE_ENUM) TRACE_KINDS };
+#undef TRACE_ENUM
+
+struct trace_event {
+    enum trace_kind kind;
+    struct bytes scope, key; /* empty where it is about no key */
+    int64_t number;
+    const char *text; /* static: a verb, an outcome, a state; may be NULL */
+};
+
+struct trace {
+    void (*emit)(void *ctx, const struct trace_event *event); /* NULL: nobody listens */
+    void *ctx;
+};
+
+const char *trace_name(enum trace_kind kind);
+
+static inline void trace_emit(const struct trace *t, struct trace_event event)
+{
+    if (t && t->emit) t->emit(t->ctx, &event);
+}
+
+#endif

@@ -1,0 +1,286 @@
+/* offload.c - runs a blocking store on one worker thread.
+ *
+ * Guarantees: ops finish on the loop's thread, in submit order; one exec() at a time; everything
+ * queued while exec() runs becomes the next batch (one commit for all: group commit). A watch is
+ * checked again whenever somebody else may have written, told by the store's descriptor, with a
+ * slow look as a net. Does not: retry, time out, or reorder. The engine owns deadlines.
+ *
+ *   loop thread                       worker thread
+ *   submit --> queued --(lock)-->     batch --> exec()
+ *   finish <-- executed <--(lock)--   batch
+ *   parked watches (loop only)        foreign_wrote() --> `foreign` flag */
+#include "base/check.h"
+#include "base/thread.h"
+#include "store/store.h"
+#include "store/watches.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+enum {
+    OFFLOAD_BATCH_MAX = 1024,
+    NET_MS = 1000,       /* look again this often although the descriptor was silent */
+    POLL_MS_MIN = 5,     /* without a descriptor: look after this, and half as long again ... */
+    POLL_MS_MAX = 100,   /* ... up to this */
+    FOREIGN_GAP_MS = 1,  /* after a look, let writes gather for so long */
+};
+
+struct offload {
+    struct store base;
+    struct store *inner;
+    struct source source;
+    struct watches watches; /* loop only */
+    struct list finished;   /* loop only: canceled or woken, told in the next turn */
+    size_t in_flight;       /* loop only */
+
+    pthread_mutex_t lock; /* guards what follows */
+    struct list queued, executed;
+    bool stop, idle, watching, foreign;
+
+    pthread_t thread;
+    bool started;
+    int work_fd; /* wakes the worker */
+};
+
+static void poke(struct offload *o)
+{
+    uint64_t one = 1;
+    ssize_t n;
+    do n = write(o->work_fd, &one, sizeof one);
+    while (n < 0 && errno == EINTR);
+}
+
+static void unpoke(struct offload *o)
+{
+    uint64_t count;
+    ssize_t n;
+    do n = read(o->work_fd, &count, sizeof count);
+    while (n < 0 && errno == EINTR);
+}
+
+/* ---- worker thread ---- */
+
+/* How long to sleep: for ever, unless somebody waits for a change that others make. */
+struct nap {
+    int fd;
+    int timeout_ms;
+};
+
+static struct nap nap_for(struct offload *o, bool watching, int *poll_ms)
+{
+    if (!watching || !o->inner->class->foreign_wrote) {
+        *poll_ms = POLL_MS_MIN;
+        return (struct nap){ .fd = -1, .timeout_ms = -1 };
+    }
+    int fd = o->inner->class->foreign_fd(o->inner);
+    if (fd >= 0) return (struct nap){ .fd = fd, .timeout_ms = NET_MS };
+    int timeout_ms = *poll_ms;
+    *poll_ms = *poll_ms * 3 / 2 > POLL_MS_MAX ? POLL_MS_MAX : *poll_ms * 3 / 2;
+    return (struct nap){ .fd = -1, .timeout_ms = timeout_ms };
+}
+
+static void worker_sleep(struct offload *o, bool watching, int *poll_ms)
+{
+    struct nap nap = nap_for(o, watching, poll_ms);
+    struct pollfd fds[2] = { { .fd = o->work_fd, .events = POLLIN },
+                             { .fd = nap.fd, .events = POLLIN } };
+    int n = poll(fds, 2, nap.timeout_ms);
+    if (n < 0) return; /* EINTR cannot be: signals are blocked; anything else: look again */
+    if (fds[0].revents) {
+        unpoke(o);
+        return;
+    }
+    if (!watching) return;
+    if (nap.fd >= 0 && fds[1].revents) poll(fds, 1, FOREIGN_GAP_MS);
+    if (!o->inner->class->foreign_wrote(o->inner)) return;
+    *poll_ms = POLL_MS_MIN;
+    pthread_mutex_lock(&o->lock);
+    o->foreign = true;
+    pthread_mutex_unlock(&o->lock);
+    loop_wake(o->base.loop);
+}
+
+static size_t take_batch(struct offload *o, struct op **ops, bool *ret_watching)
+{
+    size_t count = 0;
+    pthread_mutex_lock(&o->lock);
+    for (struct link *at; count < OFFLOAD_BATCH_MAX && (at = list_pop(&o->queued));)
+        ops[count++] = container_of(at, struct op, link);
+    o->idle = count == 0;
+    *ret_watching = o->watching;
+    pthread_mutex_unlock(&o->lock);
+    return count;
+}
+
+static void hand_back(struct offload *o, struct op **ops, size_t count)
+{
+    pthread_mutex_lock(&o->lock);
+    bool was_empty = list_empty(&o->executed);
+    for (size_t i = 0; i < count; i++) list_append(&o->executed, &ops[i]->link);
+    pthread_mutex_unlock(&o->lock);
+    if (was_empty) loop_wake(o->base.loop);
+}
+
+static bool stopped(struct offload *o)
+{
+    pthread_mutex_lock(&o->lock);
+    bool stop = o->stop;
+    pthread_mutex_unlock(&o->lock);
+    return stop;
+}
+
+static void *worker(void *ctx)
+{
+    struct offload *o = ctx;
+    struct op *ops[OFFLOAD_BATCH_MAX];
+    int poll_ms = POLL_MS_MIN;
+    while (!stopped(o)) {
+        bool watching;
+        size_t count = take_batch(o, ops, &watching);
+        if (count == 0) {
+            worker_sleep(o, watching, &poll_ms);
+            continue;
+        }
+        o->inner->class->exec(o->inner, ops, count);
+        hand_back(o, ops, count);
+    }
+    return NULL;
+}
+
+/* ---- loop thread ---- */
+
+static void enqueue(struct offload *o, struct list *ops)
+{
+    pthread_mutex_lock(&o->lock);
+    list_take(&o->queued, ops);
+    bool idle = o->idle;
+    o->idle = false; /* one poke is enough */
+    pthread_mutex_unlock(&o->lock);
+    if (idle) poke(o);
+}
+
+/* The worker listens for others only while somebody here waits. */
+static void set_watching(struct offload *o)
+{
+    bool want = o->watches.count > 0;
+    pthread_mutex_lock(&o->lock);
+    bool changed = o->watching != want;
+    o->watching = want;
+    pthread_mutex_unlock(&o->lock);
+    if (changed && want) poke(o);
+}
+
+static void offload_collect(struct source *source)
+{
+    struct offload *o = container_of(source, struct offload, source);
+    struct list executed, again;
+    list_init(&executed);
+    list_init(&again);
+    pthread_mutex_lock(&o->lock);
+    list_take(&executed, &o->executed);
+    bool foreign = o->foreign;
+    o->foreign = false;
+    pthread_mutex_unlock(&o->lock);
+
+    for (struct link *at; (at = list_pop(&executed));)
+        watches_settle(&o->watches, container_of(at, struct op, link), &o->finished);
+    if (foreign) watches_unpark_all(&o->watches, &again);
+    if (!list_empty(&again)) enqueue(o, &again);
+    set_watching(o);
+
+    struct list finished;
+    list_init(&finished);
+    list_take(&finished, &o->finished);
+    for (struct link *at; (at = list_pop(&finished));) {
+        o->in_flight--;
+        op_finish(container_of(at, struct op, link));
+    }
+}
+
+static void offload_submit(struct store *s, struct op *op)
+{
+    struct offload *o = (struct offload *)s;
+    struct list one;
+    list_init(&one);
+    list_append(&one, &op->link);
+    o->in_flight++;
+    enqueue(o, &one);
+}
+
+static void offload_cancel(struct store *s, struct op *op)
+{
+    struct offload *o = (struct offload *)s;
+    if (op->verb != VERB_WATCH) return;
+    op->canceled = true; /* if it is being executed, it will not be parked afterwards */
+    if (!op->parked) return;
+    watches_cancel(&o->watches, op, &o->finished);
+    loop_wake(s->loop);
+}
+
+static void offload_close(struct store *s)
+{
+    struct offload *o = (struct offload *)s;
+    CHECK(o->in_flight == 0);
+    if (o->started) {
+        pthread_mutex_lock(&o->lock);
+        o->stop = true;
+        pthread_mutex_unlock(&o->lock);
+        poke(o);
+        pthread_join(o->thread, NULL);
+        source_remove(&o->source);
+    }
+    if (o->work_fd >= 0) close(o->work_fd);
+    pthread_mutex_destroy(&o->lock);
+    store_close(o->inner);
+    free(o);
+}
+
+static const struct store_class offload_class = {
+    .scheme = "offload",
+    .close = offload_close,
+    .submit = offload_submit,
+    .cancel = offload_cancel,
+};
+
+static int offload_start(struct offload *o, struct err *reterr)
+{
+    o->work_fd = eventfd(0, EFD_CLOEXEC);
+    if (o->work_fd < 0)
+        return err_set(reterr, ERR_UNAVAILABLE, "cannot make an eventfd: %s", strerror(errno));
+    int r = thread_start(&o->thread, worker, o, reterr);
+    if (r) return r;
+    o->started = true;
+    source_add(o->base.loop, &o->source);
+    return 0;
+}
+
+int offload_open(struct store *inner, const struct store_env *env, struct store **ret_store,
+                 struct err *reterr)
+{
+    struct offload *o = malloc(sizeof *o);
+    if (!o) {
+        store_close(inner);
+        return err_set(reterr, ERR_NOMEM, "out of memory opening a store");
+    }
+    *o = (struct offload){ .inner = inner, .work_fd = -1, .source.run = offload_collect };
+    o->base = (struct store){ .class = &offload_class,
+                              .caps = inner->caps,
+                              .loop = env->loop,
+                              .epoch = inner->epoch };
+    pthread_mutex_init(&o->lock, NULL);
+    list_init(&o->queued);
+    list_init(&o->executed);
+    list_init(&o->finished);
+    watches_init(&o->watches, (uint64_t[2]){ rng_u64(env->rng), rng_u64(env->rng) });
+    int r = offload_start(o, reterr);
+    if (r) {
+        offload_close(&o->base);
+        return r;
+    }
+    *ret_store = &o->base;
+    return 0;
+}

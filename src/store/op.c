@@ -1,0 +1,134 @@
+/* op.c - see op.h. */
+#include "store/op.h"
+
+#include "base/check.h"
+#include "base/loop.h"
+
+#include <stdlib.h>
+
+const struct verb_info verb_info[VERBS] = {
+#define VERB_ROW(id, name, writes, keyed, rule) [id] = { name, writes, keyed, rule },
+    VERB_LIST(VERB_ROW)
+#undef VERB_ROW
+};
+
+struct op *op_new(enum verb verb, const struct key *key, const struct request *in)
+{
+    static const struct key no_key;
+    static const struct request no_request;
+    if (!key) key = &no_key;
+    if (!in) in = &no_request;
+    CHECK(key->scope.len <= SCOPE_BYTES_MAX && key->name.len <= KEY_BYTES_MAX);
+    CHECK(in->fingerprint.len <= FINGERPRINT_BYTES_MAX);
+
+    size_t frame_len = 1 + key->scope.len + key->name.len;
+    struct op *op = malloc(sizeof *op + frame_len + in->fingerprint.len);
+    if (!op) return NULL;
+    *op = (struct op){ .verb = verb, .in = *in };
+    link_init(&op->link);
+    uint8_t *frame = op->memory, *fingerprint = frame + frame_len;
+    if (verb_info[verb].keyed) {
+        op->frame = bytes_of(frame, key_frame(key, frame));
+    } else {
+        memcpy(frame + 1, key->scope.data ? (const void *)key->scope.data : "", key->scope.len);
+        memcpy(frame + 1 + key->scope.len, key->name.data ? (const void *)key->name.data : "",
+               key->name.len);
+    }
+    op->key.scope = bytes_of(frame + 1, key->scope.len);
+    op->key.name = bytes_of(frame + 1 + key->scope.len, key->name.len);
+    if (in->fingerprint.len) memcpy(fingerprint, in->fingerprint.data, in->fingerprint.len);
+    op->in.fingerprint = bytes_of(fingerprint, in->fingerprint.len);
+    blob_ref(op->in.value);
+    return op;
+}
+
+struct op *op_copy(const struct op *op, enum verb verb)
+{
+    return op_new(verb, &op->key, &op->in);
+}
+
+void op_free(struct op *op)
+{
+    if (!op) return;
+    CHECK(!link_used(&op->link));
+    op_clear_answer(op);
+    blob_unref(op->in.value);
+    free(op);
+}
+
+void op_push(struct op *op, op_done *done, void *ctx)
+{
+    CHECK(op->depth < OP_FRAMES_MAX);
+    op->frames[op->depth++] = (struct op_frame){ .done = done, .ctx = ctx };
+}
+
+void op_finish(struct op *op)
+{
+    CHECK(op->depth > 0);
+    CHECK(!link_used(&op->link));
+    CHECK(!op->loop || op->loop->submitting == 0);
+    struct op_frame frame = op->frames[--op->depth];
+    frame.done(op, frame.ctx);
+}
+
+void op_fail(struct op *op, int code, const char *text)
+{
+    op_clear_answer(op);
+    err_set(&op->err, code, "%s", text);
+    op_finish(op);
+}
+
+void op_clear_answer(struct op *op)
+{
+    blob_unref(op->out.value);
+    op->out = (struct answer){ 0 };
+    op->err.code = 0;
+    op->changed = false;
+    op->count = 0;
+    scan_clear(&op->scan);
+}
+
+struct verdict op_decide(struct op *op, const struct record *stored, struct moment at)
+{
+    CHECK(verb_info[op->verb].rule);
+    op_clear_answer(op);
+    struct verdict v = verb_info[op->verb].rule(stored, &op->in, at);
+    op->out = rules_answer(&v, stored, &op->in, at);
+    blob_ref(op->out.value);
+    return v;
+}
+
+int scan_add(struct scan *s, const struct key *k, const struct record *r, int64_t now_ms)
+{
+    if (s->count == s->cap) {
+        size_t cap = s->cap ? s->cap * 2 : 16;
+        struct scan_row *rows = realloc(s->rows, cap * sizeof *rows);
+        if (!rows) return ERR_NOMEM;
+        s->rows = rows;
+        s->cap = cap;
+    }
+    uint8_t *frame = malloc(1 + k->scope.len + k->name.len);
+    if (!frame) return ERR_NOMEM;
+    size_t len = key_frame(k, frame);
+    int64_t lease_left_ms = r->lease_until_ms - now_ms;
+    s->rows[s->count++] = (struct scan_row){
+        .frame = frame,
+        .key = key_unframe(bytes_of(frame, len)),
+        .state = r->state,
+        .fence = r->fence,
+        .claimed_at_ms = r->claimed_at_ms,
+        .done_at_ms = r->done_at_ms,
+        .lease_left_ms = r->state == RECORD_PENDING && lease_left_ms > 0 ? lease_left_ms : 0,
+        .retain_left_ms = r->state == RECORD_DONE ? record_gone_at_ms(r) - now_ms : 0,
+        .value_bytes = blob_bytes(r->value).len,
+        .value_kept = r->value != NULL,
+    };
+    return 0;
+}
+
+void scan_clear(struct scan *s)
+{
+    for (size_t i = 0; i < s->count; i++) free(s->rows[i].frame);
+    free(s->rows);
+    *s = (struct scan){ 0 };
+}

@@ -1,0 +1,134 @@
+/* op.h - verbs as data: one request to a store, its answer, and who is told.
+ *
+ * Life of an op: op_new() -> fill in -> store_submit() -> the store sets `out`, or `err` ->
+ * op_finish() pops the innermost frame and calls it. Between submit and finish the store owns
+ * the op; afterwards its last frame does, and frees it or submits it again.
+ *
+ * Frames are a small stack, so that a decorator (trace, tiered) can put itself between a caller
+ * and a store without allocating and without knowing either. */
+#ifndef STORE_OP_H
+#define STORE_OP_H
+
+#include "base/err.h"
+#include "base/list.h"
+#include "core/key.h"
+#include "core/rules.h"
+
+/* id, name, changes the store, has a key, rule */
+#define VERB_LIST(X)                                                                           \
+    X(VERB_CLAIM, "claim", true, true, rules_claim)                                            \
+    X(VERB_PUBLISH, "publish", true, true, rules_publish)                                      \
+    X(VERB_RELEASE, "release", true, true, rules_release)                                      \
+    X(VERB_RENEW, "renew", true, true, rules_renew)                                            \
+    X(VERB_FORGET, "forget", true, true, rules_forget)                                         \
+    X(VERB_PEEK, "peek", false, true, rules_peek)                                              \
+    X(VERB_WATCH, "watch", false, true, rules_peek)                                            \
+    X(VERB_EXPIRE, "expire", true, false, NULL)                                                \
+    X(VERB_SCAN, "scan", false, false, NULL)                                                   \
+    X(VERB_STATS, "stats", false, false, NULL)                                                 \
+    X(VERB_PING, "ping", false, false, NULL)
+
+#define VERB_ENUM(id, name, writes, keyed, rule) id,
+enum verb { VERB_LIST(VERB_ENUM) VERBS };
+#undef VERB_ENUM
+
+struct verb_info {
+    const char *name;
+    bool writes; /* may change the store: needs a write transaction */
+    bool keyed;  /* is about one record; `rule` decides */
+    struct verdict (*rule)(const struct record *, const struct request *, struct moment);
+};
+
+extern const struct verb_info verb_info[VERBS];
+
+/* One row of a scan. Ordered by scope, then key, bytewise. */
+struct scan_row {
+    struct key key; /* views into `frame` */
+    uint8_t *frame;
+    enum record_state state;
+    uint64_t fence;
+    int64_t claimed_at_ms, done_at_ms; /* store's clock; done_at_ms: DONE only */
+    int64_t lease_left_ms;             /* PENDING; 0: lapsed */
+    int64_t retain_left_ms;            /* DONE */
+    size_t value_bytes;
+    bool value_kept;
+};
+
+struct scan {
+    struct scan_row *rows;
+    size_t count, cap;
+    bool more; /* ask again with the last row's key as `after` */
+};
+
+int scan_add(struct scan *s, const struct key *k, const struct record *r, int64_t now_ms);
+void scan_clear(struct scan *s);
+
+struct store_stats {
+    uint64_t pending, lapsed, done, gone; /* gone: past retention, not swept yet */
+    uint64_t bytes;                       /* memory or file */
+    uint64_t fence_floor;
+    int64_t now_ms; /* the store's clock */
+};
+
+struct op;
+typedef void op_done(struct op *op, void *ctx);
+
+struct op_frame {
+    op_done *done;
+    void *ctx;
+};
+
+enum { OP_FRAMES_MAX = 6 };
+
+struct op {
+    enum verb verb;
+
+    /* in; key, fingerprint and frame point into the op itself, the value is a reference it owns */
+    struct key key; /* SCAN: start after this key; both may be empty: from the start */
+    bool all_scopes; /* SCAN: every scope, not only the key's */
+    struct bytes frame; /* key_frame() of the key, for keyed verbs */
+    struct request in;
+    uint64_t seen; /* WATCH: finish when the record's version is not this any more */
+    size_t limit;  /* EXPIRE, SCAN: at most so many rows */
+
+    /* out */
+    struct err err;    /* code 0: `out` holds an answer */
+    struct answer out; /* its value is a reference the op owns */
+    bool changed;      /* the record is no longer what it was */
+    size_t count;      /* EXPIRE: rows removed */
+    struct scan scan;
+    struct store_stats stats;
+    uint64_t epoch; /* of the store that answered; another one: it has forgotten */
+
+    /* the store's while it owns the op */
+    struct link link;
+    bool canceled, parked; /* parked: a WATCH whose record is still what was seen */
+    struct loop *loop;
+    int64_t submitted_ms;
+    struct op_frame frames[OP_FRAMES_MAX];
+    unsigned depth;
+
+    uint8_t memory[];
+};
+
+/* Copies key and fingerprint into the op. NULL: out of memory. `in` may be NULL; its value is
+ * referenced, not copied. */
+struct op *op_new(enum verb verb, const struct key *key, const struct request *in);
+struct op *op_copy(const struct op *op, enum verb verb); /* same key and request, other verb */
+void op_free(struct op *op);                             /* NULL is fine */
+
+void op_push(struct op *op, op_done *done, void *ctx);
+
+/* Innermost frame first. Only from inside loop_turn(), never from inside submit. */
+void op_finish(struct op *op);
+void op_fail(struct op *op, int code, const char *text); /* sets err, then op_finish() */
+
+/* Forgets the previous answer; called before an op is (re)executed. */
+void op_clear_answer(struct op *op);
+
+/* Applies the rule of a keyed verb to `stored`; sets out (with its own reference to the value)
+ * and returns the verdict for the store to carry out. `changed` is set by the caller once the
+ * change is made. */
+struct verdict op_decide(struct op *op, const struct record *stored, struct moment at);
+
+#endif

@@ -1,0 +1,71 @@
+/* store.c - the table of stores, opening by URL, and the one way in: store_submit(). */
+#include "store/store.h"
+
+#include "base/check.h"
+
+#include <string.h>
+
+static const struct store_class *const classes[] = { &memory_class, &sqlite_class };
+
+static const struct store_class *class_of(const char *url, const char **ret_rest)
+{
+    for (size_t i = 0; i < sizeof classes / sizeof classes[0]; i++) {
+        size_t len = strlen(classes[i]->scheme);
+        if (strncmp(url, classes[i]->scheme, len) != 0 || url[len] != ':') continue;
+        *ret_rest = url + len + 1;
+        return classes[i];
+    }
+    return NULL;
+}
+
+int store_open_bare(const char *url, const struct store_env *env, struct store **ret_store,
+                    struct err *reterr)
+{
+    const char *rest;
+    const struct store_class *class = class_of(url, &rest);
+    if (!class)
+        return err_set(reterr, ERR_INVALID, "unknown store \"%.60s\"; known are %s and %s", url,
+                       memory_class.usage, sqlite_class.usage);
+    return class->open(rest, env, ret_store, reterr);
+}
+
+int store_open(const char *url, const struct store_env *env, struct store **ret_store,
+               struct err *reterr)
+{
+    struct store *bare;
+    int r = store_open_bare(url, env, &bare, reterr);
+    if (r) return r;
+    if (bare->class->submit) {
+        *ret_store = bare;
+        return 0;
+    }
+    if (bare->caps & CAP_BLOCKS) return offload_open(bare, env, ret_store, reterr);
+    return direct_open(bare, env, ret_store, reterr);
+}
+
+void store_close(struct store *s)
+{
+    if (s) s->class->close(s);
+}
+
+void store_submit(struct store *s, struct op *op)
+{
+    CHECK(s->class->submit);
+    CHECK(op->depth > 0);
+    CHECK(!link_used(&op->link));
+    CHECK(verb_info[op->verb].keyed == (op->frame.len > 0));
+    op->loop = s->loop;
+    op->canceled = op->parked = false;
+    op->submitted_ms = s->loop->now_ms;
+    s->loop->submitting++;
+    s->class->submit(s, op);
+    s->loop->submitting--;
+}
+
+void store_cancel(struct store *s, struct op *op)
+{
+    if (!s->class->cancel) return;
+    s->loop->submitting++;
+    s->class->cancel(s, op);
+    s->loop->submitting--;
+}

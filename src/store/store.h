@@ -1,0 +1,106 @@
+/* store.h - how a store is plugged in.
+ *
+ * A store is small: a scheme, what it can do, open, close, and one of
+ *   exec(batch)     plain blocking code: carries out every op of the batch as if in order, all
+ *                   changes in one atomic step, and sets out or err of each. `direct` runs it on
+ *                   the loop (a store that never blocks), `offload` on a thread of its own.
+ *   submit/cancel   a store that is asynchronous by nature. Every op submitted is finished
+ *                   exactly once, in a later turn of the loop, never inside submit.
+ *
+ * Rules for both (S1-S5; the conform suite checks them):
+ *   S1 Each op is one atomic conditional step, decided by core/rules.
+ *   S2 Leases and retention are judged by the store's own clock inside that step.
+ *   S3 The fence floor is kept as durably as the records.
+ *   S4 An error other than ERR_AMBIGUOUS promises that nothing was changed.
+ *   S5 WATCH finishes when the version is not the one seen; spurious wake-ups are allowed, lost
+ *      ones are not. A store without CAP_NOTIFY need not take WATCH.
+ *
+ * To add a store: a file here, a line in store.c's table, a line in tests/conform/stores.c. */
+#ifndef STORE_STORE_H
+#define STORE_STORE_H
+
+#include "base/clock.h"
+#include "base/loop.h"
+#include "base/random.h"
+#include "base/trace.h"
+#include "store/op.h"
+
+enum store_caps {
+    CAP_CLAIMS = BIT(0),  /* the verbs of op.h */
+    CAP_DURABLE = BIT(1), /* survives the end of every process: may be the ledger */
+    CAP_SHARED = BIT(2),  /* other processes may change it too */
+    CAP_NOTIFY = BIT(3),  /* takes WATCH */
+    CAP_BLOCKS = BIT(4),  /* exec() may block: needs a thread */
+};
+
+/* What a store gets from the shell. It outlives the store. */
+struct store_env {
+    struct loop *loop;
+    struct clock wall; /* for stores that judge time themselves */
+    struct rng *rng;
+    const struct trace *trace; /* may be NULL */
+};
+
+struct store;
+
+struct store_class {
+    const char *scheme; /* "memory": URLs "memory:", "memory:anything" */
+    const char *usage;  /* one line for `once help` and for errors */
+    unsigned caps;
+    int (*open)(const char *rest, const struct store_env *env, struct store **ret_store,
+                struct err *reterr);
+    void (*close)(struct store *); /* takes half-built stores */
+
+    void (*exec)(struct store *, struct op **ops, size_t count);
+    void (*submit)(struct store *, struct op *);
+    void (*cancel)(struct store *, struct op *);
+
+    /* exec stores with CAP_NOTIFY and CAP_SHARED only; called on the thread that runs exec. */
+    int (*foreign_fd)(struct store *);   /* readable when others may have written; -1: poll */
+    bool (*foreign_wrote)(struct store *); /* has anybody else written since the last call? */
+};
+
+struct store {
+    const struct store_class *class;
+    unsigned caps;
+    struct loop *loop;
+    uint64_t epoch; /* random at creation; another one: everything was forgotten */
+};
+
+/* Opens "scheme:rest" and wraps it so that it takes submit. */
+int store_open(const char *url, const struct store_env *env, struct store **ret_store,
+               struct err *reterr);
+/* Opens the bare store, as tests and wrappers need it. */
+int store_open_bare(const char *url, const struct store_env *env, struct store **ret_store,
+                    struct err *reterr);
+void store_close(struct store *s); /* NULL is fine; no op may be in flight */
+
+void store_submit(struct store *s, struct op *op);
+void store_cancel(struct store *s, struct op *op); /* a hint: it still finishes exactly once */
+
+/* Wrappers. Each owns and closes what it wraps, also when it cannot be opened. */
+int direct_open(struct store *inner, const struct store_env *env, struct store **ret_store,
+                struct err *reterr);
+int offload_open(struct store *inner, const struct store_env *env, struct store **ret_store,
+                 struct err *reterr);
+int traced_open(struct store *inner, const struct store_env *env, struct store **ret_store,
+                struct err *reterr);
+
+struct tiered_options {
+    int64_t coord_deadline_ms; /* 100 */
+    unsigned breaker_failures; /* 3 in a row open it */
+    int64_t breaker_probe_ms;  /* 1000, with jitter */
+};
+#define TIERED_OPTIONS_INIT                                                                    \
+    {                                                                                          \
+        .coord_deadline_ms = 100, .breaker_failures = 3, .breaker_probe_ms = 1000              \
+    }
+int tiered_open(struct store *coord, struct store *ledger, const struct tiered_options *options,
+                const struct store_env *env, struct store **ret_store, struct err *reterr);
+
+extern const struct store_class memory_class, sqlite_class;
+
+/* For tests and the simulator: forget everything, as a flushed cache would. */
+void memory_flush(struct store *memory);
+
+#endif
