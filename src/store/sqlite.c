@@ -1,0 +1,529 @@
+/* sqlite.c - claims in one SQLite file that several processes may share: the embedded ledger.
+ *
+ * Guarantees: a batch is one transaction, decided by the rules and durable when exec() returns
+ * (as far as `sync` promises); time is read once per batch, after the lock is held; the fence
+ * floor is written in the transaction that drops the record; an op that poisons a batch fails
+ * alone; a row that makes no sense is an error of the op that met it. Readers never wait for
+ * writers. A waiter in another process is told after each commit, without polling.
+ * Does not: start threads, or wait longer than busy_ms for another process.
+ *
+ * SQLite under the connection is in sqlite_db.c; here is what the store does with it. */
+#include "base/check.h"
+#include "store/sqlite_db.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/inotify.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define FENCE_MAX (INT64_C(1) << 62)   /* a version is a fence and one bit */
+#define TIME_MS_MAX (INT64_C(1) << 60) /* no sum of the times of a record overflows */
+
+static struct sqlite *sqlite_of(struct store *s)
+{
+    return container_of(s, struct sqlite, base);
+}
+
+/* ---- rows ---- */
+
+/* A record as read, with its own copy of what SQLite only lends. */
+struct row {
+    struct record record;
+    int64_t id;
+    uint8_t fingerprint[FINGERPRINT_BYTES_MAX];
+};
+
+/* Of SQL_RECORD and what follows it. */
+enum column {
+    COL_STATE,
+    COL_TOKEN,
+    COL_FENCE,
+    COL_CLAIMED_AT,
+    COL_LEASE,
+    COL_LEASE_UNTIL,
+    COL_RETAIN,
+    COL_DONE_AT,
+    COL_FINGERPRINT,
+    COL_VALUE, /* SQL_SCAN: its length */
+    COL_ID,
+    COL_SCOPE = COL_ID, /* SQL_SCAN */
+    COL_NAME,
+};
+
+static struct bytes column_bytes(sqlite3_stmt *q, int column)
+{
+    const void *data = sqlite3_column_blob(q, column); /* before the length, says SQLite */
+    return bytes_of(data, (size_t)sqlite3_column_bytes(q, column));
+}
+
+static bool time_makes_sense(int64_t ms)
+{
+    return ms >= -TIME_MS_MAX && ms <= TIME_MS_MAX;
+}
+
+/* What the rules rely on. Not among it: a lease that ends before the claim, which a clock that
+ * went back leaves behind (R6). */
+static const char *row_nonsense(const struct record *r, int64_t fence)
+{
+    if (r->state != RECORD_PENDING && r->state != RECORD_DONE) return "unknown state";
+    if (fence < 1 || fence > FENCE_MAX) return "impossible fence";
+    if (r->lease_ms < 0 || !time_makes_sense(r->lease_ms)) return "impossible lease";
+    if (r->retain_ms < 0 || !time_makes_sense(r->retain_ms)) return "impossible retention";
+    if (!time_makes_sense(r->claimed_at_ms)) return "impossible time of the claim";
+    if (!time_makes_sense(r->lease_until_ms)) return "impossible end of the lease";
+    if (!time_makes_sense(r->done_at_ms)) return "impossible time of the publish";
+    return NULL;
+}
+
+static int row_decode(sqlite3_stmt *q, struct row *ret_row, struct err *reterr)
+{
+    int64_t fence = sqlite3_column_int64(q, COL_FENCE);
+    struct record r = {
+        .state = (enum record_state)sqlite3_column_int(q, COL_STATE),
+        .fence = (uint64_t)fence,
+        .claimed_at_ms = sqlite3_column_int64(q, COL_CLAIMED_AT),
+        .lease_ms = sqlite3_column_int64(q, COL_LEASE),
+        .lease_until_ms = sqlite3_column_int64(q, COL_LEASE_UNTIL),
+        .retain_ms = sqlite3_column_int64(q, COL_RETAIN),
+        .done_at_ms = sqlite3_column_int64(q, COL_DONE_AT),
+    };
+    struct bytes token = column_bytes(q, COL_TOKEN);
+    struct bytes fingerprint = column_bytes(q, COL_FINGERPRINT);
+    const char *nonsense = row_nonsense(&r, fence);
+    if (token.len != sizeof r.token.bytes) nonsense = "token of the wrong length";
+    if (fingerprint.len > FINGERPRINT_BYTES_MAX) nonsense = "fingerprint too long";
+    if (nonsense)
+        return err_set(reterr, ERR_CORRUPT, "sqlite: a stored claim has an %s", nonsense);
+    memcpy(r.token.bytes, token.data, token.len);
+    ret_row->record = r;
+    if (fingerprint.len) memcpy(ret_row->fingerprint, fingerprint.data, fingerprint.len);
+    ret_row->record.fingerprint = bytes_of(ret_row->fingerprint, fingerprint.len);
+    return 0;
+}
+
+static int row_decode_value(sqlite3_stmt *q, struct row *row, struct err *reterr)
+{
+    if (sqlite3_column_type(q, COL_VALUE) == SQLITE_NULL) return 0;
+    if (row->record.state != RECORD_DONE)
+        return err_set(reterr, ERR_CORRUPT, "sqlite: a stored claim has an answer too early");
+    row->record.value = blob_new(column_bytes(q, COL_VALUE));
+    if (row->record.value) return 0;
+    return err_set(reterr, ERR_NOMEM, "out of memory reading a stored answer");
+}
+
+/* Never binds NULL: an empty view is an empty blob. */
+static void bind_bytes(sqlite3_stmt *q, int at, struct bytes view)
+{
+    sqlite3_bind_blob64(q, at, view.len ? (const void *)view.data : "", view.len,
+                        SQLITE_STATIC);
+}
+
+/* 1: found, 0: there is none, negative: error. The caller drops the reference to the value. */
+static int row_read(struct sqlite *s, const struct key *key, struct row *ret_row,
+                    struct err *reterr)
+{
+    sqlite3_stmt *q = db_statement(s, SQL_READ, reterr);
+    if (!q) return reterr->code;
+    bind_bytes(q, 1, key->scope);
+    bind_bytes(q, 2, key->name);
+    int r = db_step(s, q, reterr);
+    if (r == 1) {
+        ret_row->id = sqlite3_column_int64(q, COL_ID);
+        int bad = row_decode(q, ret_row, reterr);
+        if (!bad) bad = row_decode_value(q, ret_row, reterr);
+        if (bad) r = bad;
+    }
+    sqlite3_reset(q);
+    return r;
+}
+
+/* Parameters 1-11 of SQL_INSERT and SQL_UPDATE. */
+static void row_bind(sqlite3_stmt *q, const struct record *r)
+{
+    CHECK(r->fence >= 1 && r->fence <= (uint64_t)FENCE_MAX);
+    CHECK(r->lease_ms >= 0 && r->retain_ms >= 0);
+    CHECK(r->fingerprint.len <= FINGERPRINT_BYTES_MAX);
+    sqlite3_bind_int(q, 1, (int)r->state);
+    bind_bytes(q, 2, bytes_of(r->token.bytes, sizeof r->token.bytes));
+    sqlite3_bind_int64(q, 3, (int64_t)r->fence);
+    sqlite3_bind_int64(q, 4, r->claimed_at_ms);
+    sqlite3_bind_int64(q, 5, r->lease_ms);
+    sqlite3_bind_int64(q, 6, r->lease_until_ms);
+    sqlite3_bind_int64(q, 7, r->retain_ms);
+    sqlite3_bind_int64(q, 8, r->done_at_ms);
+    bind_bytes(q, 9, r->fingerprint);
+    if (r->value)
+        bind_bytes(q, 10, blob_bytes(r->value));
+    else
+        sqlite3_bind_null(q, 10);
+    sqlite3_bind_int64(q, 11, record_gone_at_ms(r));
+}
+
+static int row_insert(struct sqlite *s, const struct key *key, const struct record *next,
+                      struct err *reterr)
+{
+    sqlite3_stmt *q = db_statement(s, SQL_INSERT, reterr);
+    if (!q) return reterr->code;
+    row_bind(q, next);
+    bind_bytes(q, 12, key->scope);
+    bind_bytes(q, 13, key->name);
+    return db_finish(s, q, reterr);
+}
+
+static int row_update(struct sqlite *s, int64_t id, const struct record *next,
+                      struct err *reterr)
+{
+    sqlite3_stmt *q = db_statement(s, SQL_UPDATE, reterr);
+    if (!q) return reterr->code;
+    row_bind(q, next);
+    sqlite3_bind_int64(q, 12, id);
+    return db_finish(s, q, reterr);
+}
+
+static int row_delete(struct sqlite *s, int64_t id, struct err *reterr)
+{
+    sqlite3_stmt *q = db_statement(s, SQL_DELETE, reterr);
+    if (!q) return reterr->code;
+    sqlite3_bind_int64(q, 1, id);
+    return db_finish(s, q, reterr);
+}
+
+/* ---- one op inside a transaction ---- */
+
+struct txn {
+    struct moment at;
+    uint64_t stored_floor; /* what the file has; written once, before the commit */
+};
+
+static void raise_floor(struct txn *t, uint64_t fence)
+{
+    if (fence > t->at.fence_floor) t->at.fence_floor = fence;
+}
+
+static int carry_out(struct sqlite *s, struct txn *t, const struct op *op,
+                     const struct row *row, const struct verdict *v, struct err *reterr)
+{
+    if (v->change == CHANGE_NONE) return 0;
+    if (v->change == CHANGE_PUT && !row) return row_insert(s, &op->key, &v->next, reterr);
+    if (v->change == CHANGE_PUT) return row_update(s, row->id, &v->next, reterr);
+    raise_floor(t, row->record.fence);
+    return row_delete(s, row->id, reterr);
+}
+
+static int run_keyed(struct sqlite *s, struct txn *t, struct op *op, struct err *reterr)
+{
+    struct row row;
+    int found = row_read(s, &op->key, &row, reterr);
+    if (found < 0) return found;
+    struct verdict v = op_decide(op, found ? &row.record : NULL, t->at);
+    int r = carry_out(s, t, op, found ? &row : NULL, &v, reterr);
+    if (found) blob_unref(row.record.value);
+    op->changed = v.change != CHANGE_NONE;
+    return r;
+}
+
+static int64_t limit_of(const struct op *op)
+{
+    return op->limit < INT32_MAX ? (int64_t)op->limit : INT32_MAX;
+}
+
+/* A fence that makes no sense does not keep the row from being swept. */
+static int run_expire(struct sqlite *s, struct txn *t, struct op *op, struct err *reterr)
+{
+    sqlite3_stmt *q = db_statement(s, SQL_EXPIRE, reterr);
+    if (!q) return reterr->code;
+    sqlite3_bind_int64(q, 1, t->at.now_ms);
+    sqlite3_bind_int64(q, 2, limit_of(op));
+    int r;
+    while ((r = db_step(s, q, reterr)) == 1) {
+        int64_t fence = sqlite3_column_int64(q, 0);
+        if (fence > 0 && fence <= FENCE_MAX) raise_floor(t, (uint64_t)fence);
+        op->count++;
+    }
+    sqlite3_reset(q);
+    op->changed = op->count > 0;
+    op->out.outcome = OUTCOME_OK;
+    return r;
+}
+
+static int scan_row(sqlite3_stmt *q, const struct txn *t, struct op *op, struct err *reterr)
+{
+    struct row row;
+    struct key key = { column_bytes(q, COL_SCOPE), column_bytes(q, COL_NAME) };
+    int r = row_decode(q, &row, reterr);
+    if (r) return r;
+    struct err bad_key;
+    if (key_check(&key, &bad_key))
+        return err_set(reterr, ERR_CORRUPT, "sqlite: a stored key is bad: %.120s",
+                       bad_key.text);
+    r = scan_add(&op->scan, &key, &row.record, t->at.now_ms);
+    if (r) return err_set(reterr, r, "out of memory while listing");
+    struct scan_row *added = &op->scan.rows[op->scan.count - 1];
+    added->value_kept = sqlite3_column_type(q, COL_VALUE) != SQLITE_NULL;
+    added->value_bytes = (size_t)sqlite3_column_int64(q, COL_VALUE);
+    return 0;
+}
+
+static int run_scan(struct sqlite *s, struct txn *t, struct op *op, struct err *reterr)
+{
+    sqlite3_stmt *q = db_statement(s, op->all_scopes ? SQL_SCAN_ALL : SQL_SCAN, reterr);
+    if (!q) return reterr->code;
+    bind_bytes(q, 1, op->key.scope);
+    bind_bytes(q, 2, op->key.name);
+    sqlite3_bind_int64(q, 3, t->at.now_ms);
+    sqlite3_bind_int64(q, 4, limit_of(op) + 1);
+    int r;
+    while ((r = db_step(s, q, reterr)) == 1 && op->scan.count < op->limit) {
+        int bad = scan_row(q, t, op, reterr);
+        if (bad) r = bad;
+        if (bad) break;
+    }
+    sqlite3_reset(q);
+    op->scan.more = r == 1;
+    op->out.outcome = OUTCOME_OK;
+    return r < 0 ? r : 0;
+}
+
+static int run_stats(struct sqlite *s, struct txn *t, struct op *op, struct err *reterr)
+{
+    sqlite3_stmt *q = db_statement(s, SQL_STATS, reterr);
+    if (!q) return reterr->code;
+    sqlite3_bind_int64(q, 1, t->at.now_ms);
+    int r = db_step(s, q, reterr);
+    if (r == 1)
+        op->stats = (struct store_stats){ .pending = (uint64_t)sqlite3_column_int64(q, 0),
+                                          .lapsed = (uint64_t)sqlite3_column_int64(q, 1),
+                                          .done = (uint64_t)sqlite3_column_int64(q, 2),
+                                          .gone = (uint64_t)sqlite3_column_int64(q, 3),
+                                          .bytes = (uint64_t)sqlite3_column_int64(q, 4),
+                                          .fence_floor = t->at.fence_floor,
+                                          .now_ms = t->at.now_ms };
+    sqlite3_reset(q);
+    op->out.outcome = OUTCOME_OK;
+    return r < 0 ? r : 0;
+}
+
+/* The transaction has read the fence floor: that was the ping. */
+static int run_ping(struct sqlite *s, struct txn *t, struct op *op, struct err *reterr)
+{
+    (void)s, (void)t, (void)reterr;
+    op->out.outcome = OUTCOME_OK;
+    return 0;
+}
+
+typedef int run_verb(struct sqlite *, struct txn *, struct op *, struct err *);
+
+static run_verb *const run_unkeyed[VERBS] = {
+    [VERB_EXPIRE] = run_expire,
+    [VERB_SCAN] = run_scan,
+    [VERB_STATS] = run_stats,
+    [VERB_PING] = run_ping,
+};
+
+static void op_refuse(struct op *op, const struct err *err)
+{
+    op_clear_answer(op);
+    op->err = *err;
+}
+
+static void run_op(struct sqlite *s, struct txn *t, struct op *op, struct err *reterr)
+{
+    op_clear_answer(op);
+    op->epoch = s->base.epoch;
+    run_verb *run = verb_info[op->verb].keyed ? run_keyed : run_unkeyed[op->verb];
+    CHECK(run);
+    if (run(s, t, op, reterr)) op_refuse(op, reterr);
+}
+
+/* ---- transactions ---- */
+
+static int read_moment(struct sqlite *s, struct txn *ret_txn, struct err *reterr)
+{
+    int64_t floor = 0;
+    int r = db_number(s, SQL_FLOOR, &floor, reterr); /* a reader's snapshot begins here */
+    if (!r) r = db_check_file(s, reterr);
+    if (r) return r;
+    if (floor < 0 || floor > FENCE_MAX)
+        return err_set(reterr, ERR_CORRUPT, "sqlite: the fence floor makes no sense");
+    *ret_txn = (struct txn){
+        .at = { .now_ms = clock_now_ms(&s->wall), .fence_floor = (uint64_t)floor },
+        .stored_floor = (uint64_t)floor,
+    };
+    return 0;
+}
+
+static int txn_begin(struct sqlite *s, bool writes, struct txn *ret_txn, struct err *reterr)
+{
+    s->failed = 0;
+    if (!db_rollback(s))
+        return err_set(reterr, ERR_UNAVAILABLE, "sqlite: a failed transaction cannot be ended");
+    int r = db_run(s, writes ? SQL_BEGIN_WRITE : SQL_BEGIN_READ, reterr);
+    if (r) return r;
+    r = read_moment(s, ret_txn, reterr);
+    if (r) db_rollback(s);
+    return r;
+}
+
+static int keep_floor(struct sqlite *s, const struct txn *t, struct err *reterr)
+{
+    if (t->at.fence_floor == t->stored_floor) return 0;
+    sqlite3_stmt *q = db_statement(s, SQL_RAISE, reterr);
+    if (!q) return reterr->code;
+    sqlite3_bind_int64(q, 1, (int64_t)t->at.fence_floor);
+    return db_finish(s, q, reterr);
+}
+
+static bool any_writes(struct op **ops, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (verb_info[ops[i]->verb].writes) return true;
+    return false;
+}
+
+static bool any_changed(struct op **ops, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (ops[i]->changed) return true;
+    return false;
+}
+
+static void refuse_all(struct op **ops, size_t count, const struct err *err)
+{
+    for (size_t i = 0; i < count; i++) op_refuse(ops[i], err);
+}
+
+/* The frames of the commit may be on disk although their sync failed; a recovery would find
+ * them. What read along with it in the transaction gets no answer, but changed nothing. */
+static void refuse_commit(struct op **ops, size_t count, const struct err *cause)
+{
+    struct err ambiguous;
+    err_set(&ambiguous, ERR_AMBIGUOUS,
+            "the commit failed, the change may have been made: %.120s", cause->text);
+    for (size_t i = 0; i < count; i++) op_refuse(ops[i], ops[i]->changed ? &ambiguous : cause);
+}
+
+/* Tells waiters in other processes, who watch the attributes of the file. The writes to the WAL
+ * themselves would not do: they come before the commit can be seen. */
+static void announce(struct sqlite *s)
+{
+    if (s->base.caps & CAP_SHARED) utimensat(AT_FDCWD, db_path(s), NULL, 0);
+}
+
+/* False: SQLite failed in the middle, nothing was changed, one of the ops may be to blame. */
+static bool exec_together(struct sqlite *s, struct op **ops, size_t count)
+{
+    struct txn t;
+    struct err err;
+    if (txn_begin(s, any_writes(ops, count), &t, &err)) {
+        refuse_all(ops, count, &err);
+        return true;
+    }
+    for (size_t i = 0; i < count && !s->failed; i++) run_op(s, &t, ops[i], &err);
+    if (!s->failed) keep_floor(s, &t, &err);
+    if (s->failed) {
+        db_rollback(s);
+        refuse_all(ops, count, &err);
+        return false;
+    }
+    if (db_run(s, SQL_COMMIT, &err)) {
+        db_rollback(s);
+        refuse_commit(ops, count, &err);
+        return true;
+    }
+    if (any_changed(ops, count)) announce(s);
+    return true;
+}
+
+static void sqlite_exec(struct store *base, struct op **ops, size_t count)
+{
+    struct sqlite *s = sqlite_of(base);
+    if (exec_together(s, ops, count) || count == 1) return;
+    for (size_t i = 0; i < count; i++) exec_together(s, ops + i, 1);
+}
+
+/* ---- writes of other processes ---- */
+
+/* IN_ATTRIB is announce(); IN_CLOSE_WRITE is the end of a process, which may have been killed
+ * between its commit and the announcement, or may be a program that announces nothing. */
+static int notify_arm(struct sqlite *s)
+{
+    int fd = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
+    if (fd < 0) return -1;
+    if (inotify_add_watch(fd, db_path(s), IN_ATTRIB | IN_CLOSE_WRITE) < 0) {
+        close(fd);
+        return -1;
+    }
+    return fd;
+}
+
+static int sqlite_foreign_fd(struct store *base)
+{
+    struct sqlite *s = sqlite_of(base);
+    if (s->notify_tried) return s->notify_fd;
+    s->notify_tried = true;
+    s->notify_fd = notify_arm(s);
+    announce(s); /* makes it readable now: somebody may have written before it was armed */
+    return s->notify_fd;
+}
+
+static void notify_drain(int fd)
+{
+    char events[4096] __attribute__((aligned(__alignof__(struct inotify_event))));
+    while (read(fd, events, sizeof events) > 0) continue;
+}
+
+/* data_version changes when another connection has committed, never by our own. Unreadable
+ * counts as written: a wake-up too many is allowed, a lost one is not. */
+static bool sqlite_foreign_wrote(struct store *base)
+{
+    struct sqlite *s = sqlite_of(base);
+    if (s->notify_fd >= 0) notify_drain(s->notify_fd);
+    struct err ignored;
+    int64_t version = 0;
+    if (db_number(s, SQL_DATA_VERSION, &version, &ignored)) return true;
+    bool wrote = version != s->data_version;
+    s->data_version = version;
+    return wrote;
+}
+
+/* ---- life ---- */
+
+static void sqlite_close_store(struct store *base)
+{
+    struct sqlite *s = sqlite_of(base);
+    if (s->notify_fd >= 0) close(s->notify_fd);
+    db_close(s);
+    free(s);
+}
+
+static int sqlite_open_store(const char *rest, const struct store_env *env,
+                             struct store **ret_store, struct err *reterr)
+{
+    struct sqlite *s = calloc(1, sizeof *s);
+    if (!s) return err_set(reterr, ERR_NOMEM, "out of memory opening sqlite:");
+    s->base =
+        (struct store){ .class = &sqlite_class, .caps = sqlite_class.caps, .loop = env->loop };
+    s->wall = env->wall;
+    s->notify_fd = -1;
+    int r = sqlite_options_parse(rest, &s->options, reterr);
+    if (s->options.exclusive) s->base.caps &= ~(unsigned)CAP_SHARED;
+    if (!r) r = db_open(s, env->rng, reterr);
+    if (r) {
+        sqlite_close_store(&s->base);
+        return r;
+    }
+    *ret_store = &s->base;
+    return 0;
+}
+
+const struct store_class sqlite_class = {
+    .scheme = "sqlite",
+    .usage = "sqlite:PATH[?sync=full|normal|off][&busy_ms=N][&exclusive=1]",
+    .caps = CAP_CLAIMS | CAP_DURABLE | CAP_SHARED | CAP_NOTIFY | CAP_BLOCKS,
+    .open = sqlite_open_store,
+    .close = sqlite_close_store,
+    .exec = sqlite_exec,
+    .foreign_fd = sqlite_foreign_fd,
+    .foreign_wrote = sqlite_foreign_wrote,
+};
