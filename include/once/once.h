@@ -156,7 +156,8 @@ struct once_lease {
 };
 
 /* The lease is no longer yours: certain is 1 if the store said so, 0 if it could not be renewed
- * for as long as it lasts. Stop the work if you can; a publish may still be tried. Called from
+ * for as long as it lasts (that may be followed by a certain one). Stop the work if you can; a
+ * publish may still be tried. Called from
  * once_process() or the handle's own thread; without ONCE_HOSTED it may call once_ functions. */
 typedef void once_lost_fn(void *ctx, const struct once_lease *lease, int certain);
 

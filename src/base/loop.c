@@ -104,10 +104,15 @@ static void run_tasks(struct loop *l)
     }
 }
 
+void loop_update(struct loop *l, int64_t now_ms)
+{
+    if (now_ms > l->now_ms) l->now_ms = now_ms;
+}
+
 void loop_turn(struct loop *l, int64_t now_ms)
 {
     CHECK(l->submitting == 0);
-    if (now_ms > l->now_ms) l->now_ms = now_ms;
+    loop_update(l, now_ms);
     list_each(&l->sources, at)
     {
         struct source *s = container_of(at, struct source, link);

@@ -56,6 +56,9 @@ void loop_wake(struct loop *l); /* any thread */
 /* Milliseconds until there is something to do; 0: now; -1: nothing until wake(). */
 int64_t loop_next_ms(const struct loop *l, int64_t now_ms);
 
+/* Before starting something outside a turn: what is "now" for its deadlines. */
+void loop_update(struct loop *l, int64_t now_ms);
+
 /* Does everything that is due. What that makes due at once waits for the next turn. */
 void loop_turn(struct loop *l, int64_t now_ms);
 

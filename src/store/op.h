@@ -103,6 +103,7 @@ struct op {
     /* the store's while it owns the op */
     struct link link;
     bool canceled, parked; /* parked: a WATCH whose record is still what was seen */
+    bool degraded, at_coord; /* tiered: coord failed; coord granted the claim, has the watch */
     struct loop *loop;
     int64_t submitted_ms;
     struct op_frame frames[OP_FRAMES_MAX];

@@ -48,6 +48,11 @@ void store_close(struct store *s)
     if (s) s->class->close(s);
 }
 
+bool store_idle(const struct store *s)
+{
+    return !s->class->idle || s->class->idle(s);
+}
+
 void store_submit(struct store *s, struct op *op)
 {
     CHECK(s->class->submit);

@@ -55,6 +55,9 @@ struct store_class {
     void (*submit)(struct store *, struct op *);
     void (*cancel)(struct store *, struct op *);
 
+    /* Does it still do something that no caller waits for? NULL: never. */
+    bool (*idle)(const struct store *);
+
     /* exec stores with CAP_NOTIFY and CAP_SHARED only; called on the thread that runs exec. */
     int (*foreign_fd)(struct store *);   /* readable when others may have written; -1: poll */
     bool (*foreign_wrote)(struct store *); /* has anybody else written since the last call? */
@@ -73,7 +76,9 @@ int store_open(const char *url, const struct store_env *env, struct store **ret_
 /* Opens the bare store, as tests and wrappers need it. */
 int store_open_bare(const char *url, const struct store_env *env, struct store **ret_store,
                     struct err *reterr);
-void store_close(struct store *s); /* NULL is fine; no op may be in flight */
+void store_close(struct store *s); /* NULL is fine; no op may be in flight, and store_idle() */
+
+bool store_idle(const struct store *s); /* may it be closed? */
 
 void store_submit(struct store *s, struct op *op);
 void store_cancel(struct store *s, struct op *op); /* a hint: it still finishes exactly once */

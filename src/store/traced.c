@@ -37,6 +37,11 @@ static void traced_cancel(struct store *s, struct op *op)
     store_cancel(((struct traced *)s)->inner, op);
 }
 
+static bool traced_idle(const struct store *s)
+{
+    return store_idle(((const struct traced *)s)->inner);
+}
+
 static void traced_close(struct store *s)
 {
     store_close(((struct traced *)s)->inner);
@@ -48,6 +53,7 @@ static const struct store_class traced_class = {
     .close = traced_close,
     .submit = traced_submit,
     .cancel = traced_cancel,
+    .idle = traced_idle,
 };
 
 int traced_open(struct store *inner, const struct store_env *env, struct store **ret_store,

@@ -41,6 +41,7 @@ static void note(struct watches *w, const struct op *op, struct list *finished)
         if (!bytes_eq(watch->frame, op->frame)) continue;
         if (watch->seen == op->out.version) continue;
         unpark(w, watch);
+        watch->out.version = op->out.version;
         list_append(finished, &watch->link);
     }
 }

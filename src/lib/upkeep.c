@@ -1,0 +1,155 @@
+/* upkeep.c - listing, sweeping and counting: calls whose answer is more than an outcome. */
+#include "base/check.h"
+#include "lib/handle.h"
+
+#include <string.h>
+
+enum { LIST_PAGE = 256, SWEEP_PAGE = 1000 };
+
+/* A blocked call that takes what it needs from the op before the op goes away. */
+struct asking {
+    struct once_call call; /* first: what drive_until() looks at */
+    void (*take)(struct asking *, struct op *op);
+    void *into;
+    struct err err;
+};
+
+static void asking_over(struct call *call, void *ctx)
+{
+    struct asking *a = ctx;
+    a->err = *call_error(call);
+    if (!a->err.code) a->take(a, call_op(call));
+    a->call.finished = true;
+    drive_wake_caller(a->call.once, &a->call);
+}
+
+static int ask(struct once *o, struct call_args *args, void (*take)(struct asking *, struct op *),
+               void *into, struct once_error *reterr)
+{
+    struct asking a = { .call = { .once = o }, .take = take, .into = into };
+    args->done = asking_over;
+    args->ctx = &a;
+    pthread_cond_init(&a.call.cond, NULL);
+    drive_enter(o);
+    int r = engine_call(o->engine, args, &a.call.call, &a.err);
+    if (!r) drive_until(o, &a.call);
+    drive_leave(o);
+    pthread_cond_destroy(&a.call.cond);
+    if (a.err.code && reterr) {
+        reterr->code = a.err.code;
+        memcpy(reterr->text, a.err.text, sizeof reterr->text);
+    }
+    return a.err.code;
+}
+
+static void take_scan(struct asking *a, struct op *op)
+{
+    *(struct scan *)a->into = op->scan;
+    op->scan = (struct scan){ 0 };
+}
+
+static struct once_row row_of(const struct scan_row *r)
+{
+    return (struct once_row){ .scope = { r->key.scope.data, r->key.scope.len },
+                              .key = { r->key.name.data, r->key.name.len },
+                              .pending = r->state == RECORD_PENDING,
+                              .has_value = r->value_kept,
+                              .fence = r->fence,
+                              .claimed_at_ms = r->claimed_at_ms,
+                              .done_at_ms = r->done_at_ms,
+                              .lease_left_ms = r->lease_left_ms,
+                              .retain_left_ms = r->retain_left_ms,
+                              .value_bytes = r->value_bytes };
+}
+
+/* The cursor of the next page is the last key of this one, copied out of it. */
+struct cursor {
+    uint8_t frame[KEY_FRAME_BYTES_MAX];
+    struct key key;
+};
+
+static void cursor_set(struct cursor *c, const struct key *key)
+{
+    c->key = key_unframe(bytes_of(c->frame, key_frame(key, c->frame)));
+}
+
+int once_list(struct once *o, struct once_bytes scope,
+              int (*visit)(void *ctx, const struct once_row *row), void *ctx,
+              struct once_error *reterr)
+{
+    if (scope.len > SCOPE_BYTES_MAX) {
+        struct err err;
+        err_set(&err, ERR_LIMIT, "the scope has more than %d bytes", SCOPE_BYTES_MAX);
+        if (reterr) memcpy(reterr, &err, sizeof *reterr);
+        return err.code;
+    }
+    struct cursor cursor = { .key.scope = bytes_of(scope.data, scope.len) };
+    for (bool more = true; more;) {
+        struct scan page = { 0 };
+        struct call_args args = { .verb = VERB_SCAN,
+                                  .key = cursor.key,
+                                  .all_scopes = scope.len == 0,
+                                  .limit = LIST_PAGE };
+        int r = ask(o, &args, take_scan, &page, reterr);
+        if (r) return r;
+        more = page.more;
+        for (size_t i = 0; i < page.count; i++) {
+            struct once_row row = row_of(&page.rows[i]);
+            if (!visit(ctx, &row)) continue;
+            more = false;
+            break;
+        }
+        if (more) cursor_set(&cursor, &page.rows[page.count - 1].key);
+        scan_clear(&page);
+    }
+    return 0;
+}
+
+static void take_count(struct asking *a, struct op *op)
+{
+    *(size_t *)a->into = op->count;
+}
+
+int once_sweep(struct once *o, uint64_t *ret_removed, struct once_error *reterr)
+{
+    uint64_t removed = 0;
+    for (size_t count = SWEEP_PAGE; count == SWEEP_PAGE; removed += count) {
+        struct call_args args = { .verb = VERB_EXPIRE, .limit = SWEEP_PAGE };
+        int r = ask(o, &args, take_count, &count, reterr);
+        if (r) return r;
+    }
+    if (ret_removed) *ret_removed = removed;
+    return 0;
+}
+
+static void take_stats(struct asking *a, struct op *op)
+{
+    struct once_stats *to = a->into;
+    const struct engine_stats of = engine_stats(a->call.once->engine);
+    *to = (struct once_stats){ .pending = op->stats.pending,
+                               .lapsed = op->stats.lapsed,
+                               .done = op->stats.done,
+                               .gone = op->stats.gone,
+                               .bytes = op->stats.bytes,
+                               .claimed = of.outcomes[OUTCOME_CLAIMED],
+                               .cached = of.outcomes[OUTCOME_CACHED],
+                               .in_progress = of.outcomes[OUTCOME_IN_PROGRESS],
+                               .timed_out = of.outcomes[OUTCOME_TIMED_OUT],
+                               .mismatches = of.outcomes[OUTCOME_MISMATCH],
+                               .lost = of.lost,
+                               .takeovers = of.takeovers,
+                               .promoted = of.promoted,
+                               .waiters = of.waiters,
+                               .held = of.held,
+                               .renewals = of.renewals,
+                               .ambiguous = of.ambiguous,
+                               .swept = of.swept };
+    for (size_t i = 0; i < sizeof of.outcomes / sizeof of.outcomes[0]; i++)
+        to->claims += of.outcomes[i];
+}
+
+int once_stats(struct once *o, struct once_stats *ret_stats, struct once_error *reterr)
+{
+    struct call_args args = { .verb = VERB_STATS };
+    return ask(o, &args, take_stats, ret_stats, reterr);
+}

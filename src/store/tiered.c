@@ -1,0 +1,510 @@
+/* tiered.c - coord in front of the ledger. Implements section 3 of the design:
+ *
+ *   T1 The ledger decides. Its claim is asked for whether or not coord is healthy; coord may only
+ *      say "already done" or "somebody is on it", never "you may".
+ *   T2 Coord may be refused, hung, flushed or wrong: every coord step has a deadline, repeated
+ *      failure opens a breaker, and without coord the same answers come from the ledger, marked
+ *      degraded.
+ *   T3 Coord is told after the ledger has decided, and only what the ledger decided. It is told
+ *      before the caller is, so that a caller's next question cannot meet a stale coord.
+ *   T4 "Already done" from a coord that other processes cannot reach is believed only if the
+ *      ledger is ours alone: somebody else may have forgotten the key.
+ *
+ *   claim    coord claim --in_progress, done--> answer
+ *              '-- claimed, mismatch, failed --> ledger claim --> coord: publish what the ledger
+ *                  has, or release if somebody else owns it there --> answer
+ *   publish, release, renew, forget    ledger --> coord --> answer
+ *   peek, scan, stats                  ledger
+ *   expire                             both
+ *   watch                              the plane that gave the answer (a bit in the version) */
+#include "base/check.h"
+#include "base/museum.h"
+#include "store/store.h"
+
+#include <stdlib.h>
+
+#define PLANE_COORD (UINT64_C(1) << 63)
+
+struct tiered {
+    struct store base;
+    struct store *coord, *ledger;
+    struct tiered_options options;
+    struct rng *rng;
+    const struct trace *trace;
+
+    unsigned failures; /* of coord, in a row */
+    bool open;         /* the breaker: coord is not asked */
+    struct timer probe_timer;
+    uint64_t coord_epoch;
+
+    struct list watches;  /* struct watching: ops that wait at coord */
+    struct list refused;  /* ops to be failed in the next turn */
+    struct task refuse;
+    size_t steps; /* coord steps in flight, also those that nobody waits for any more */
+};
+
+/* One step at coord on behalf of an op, or of nobody (parent NULL). The op goes on when the step
+ * is done or overdue; an overdue step is left behind and freed when coord lets go of it. */
+typedef void step_then(struct tiered *t, struct op *parent, const struct op *answered);
+
+struct step {
+    struct tiered *tiered;
+    struct op *op, *parent;
+    step_then *then;
+    struct timer deadline;
+    bool overdue;
+};
+
+/* A WATCH at coord; canceled when the breaker opens, so that its waiters turn to the ledger. */
+struct watching {
+    struct link link;
+    struct tiered *tiered;
+    struct op *op;
+};
+
+/* ---- the breaker ---- */
+
+static void probe_later(struct tiered *t)
+{
+    int64_t half_ms = t->options.breaker_probe_ms / 2;
+    timer_set(t->base.loop, &t->probe_timer,
+              t->base.loop->now_ms + half_ms + (int64_t)rng_below(t->rng, (uint64_t)half_ms + 1));
+}
+
+static void breaker_set(struct tiered *t, bool open)
+{
+    if (t->open == open) return;
+    t->open = open;
+    trace_emit(t->trace, (struct trace_event){ .kind = TRACE_BREAKER,
+                                               .number = open,
+                                               .text = open ? "open" : "closed" });
+    if (!open) {
+        timer_stop(t->base.loop, &t->probe_timer);
+        return;
+    }
+    probe_later(t);
+    list_each(&t->watches, at)
+        store_cancel(t->coord, container_of(at, struct watching, link)->op);
+}
+
+static void coord_failed(struct tiered *t, int code)
+{
+    trace_emit(t->trace, (struct trace_event){ .kind = TRACE_DEGRADED,
+                                               .number = code,
+                                               .text = err_name(code) });
+    if (++t->failures >= t->options.breaker_failures) breaker_set(t, true);
+}
+
+static void coord_worked(struct tiered *t, uint64_t epoch)
+{
+    t->failures = 0;
+    breaker_set(t, false);
+    if (t->coord_epoch && t->coord_epoch != epoch)
+        trace_emit(t->trace,
+                   (struct trace_event){ .kind = TRACE_AMNESIA, .number = (int64_t)epoch });
+    t->coord_epoch = epoch;
+}
+
+/* ---- a step at coord ---- */
+
+static void go_on(struct tiered *t, struct op *parent, step_then *then, const struct op *answered)
+{
+    if (!parent) return;
+    if (!answered) parent->degraded = true;
+    then(t, parent, answered);
+}
+
+static void step_done(struct op *op, void *ctx)
+{
+    struct step *s = ctx;
+    struct tiered *t = s->tiered;
+    timer_stop(t->base.loop, &s->deadline);
+    t->steps--;
+    if (!s->overdue) { /* in time: later it says nothing about now, and nobody waits for it */
+        if (op->err.code)
+            coord_failed(t, op->err.code);
+        else
+            coord_worked(t, op->epoch);
+        go_on(t, s->parent, s->then, op->err.code ? NULL : op);
+    }
+    op_free(op);
+    free(s);
+}
+
+static void step_overdue(struct timer *timer)
+{
+    struct step *s = container_of(timer, struct step, deadline);
+    s->overdue = true;
+    coord_failed(s->tiered, ERR_UNAVAILABLE);
+    store_cancel(s->tiered->coord, s->op);
+    go_on(s->tiered, s->parent, s->then, NULL);
+}
+
+/* Takes over `op`; NULL, like a lack of memory, counts as a coord that did not answer. */
+static void step_start(struct tiered *t, struct op *parent, struct op *op, step_then *then)
+{
+    struct step *s = op ? malloc(sizeof *s) : NULL;
+    if (!s) {
+        op_free(op);
+        go_on(t, parent, then, NULL);
+        return;
+    }
+    *s = (struct step){ .tiered = t, .op = op, .parent = parent, .then = then };
+    timer_init(&s->deadline, step_overdue);
+    timer_set(t->base.loop, &s->deadline, t->base.loop->now_ms + t->options.coord_deadline_ms);
+    t->steps++;
+    op_push(op, step_done, s);
+    store_submit(t->coord, op);
+}
+
+static void coord_step(struct tiered *t, struct op *parent, enum verb verb, step_then *then)
+{
+    step_start(t, parent, t->open ? NULL : op_copy(parent, verb), then);
+}
+
+static void probe(struct timer *timer)
+{
+    struct tiered *t = container_of(timer, struct tiered, probe_timer);
+    step_start(t, NULL, op_new(VERB_PING, NULL, NULL), NULL);
+    probe_later(t); /* until one works and closes the breaker */
+}
+
+/* ---- answering ---- */
+
+static void answer(struct op *op)
+{
+    op->out.degraded = op->degraded;
+    op_finish(op);
+}
+
+static void then_answer(struct tiered *t, struct op *op, const struct op *answered)
+{
+    (void)t, (void)answered;
+    answer(op);
+}
+
+static void answer_from_coord(struct op *op, const struct op *step)
+{
+    op_clear_answer(op);
+    op->out = step->out;
+    blob_ref(op->out.value);
+    op->out.version |= PLANE_COORD;
+    answer(op);
+}
+
+/* Coord's copy contradicts the ledger: drop it, whatever it is. */
+static void drop_copy(struct tiered *t, struct op *op, step_then *then)
+{
+    struct op *step = t->open ? NULL : op_copy(op, VERB_FORGET);
+    if (step) step->in.force = true;
+    step_start(t, op, step, then);
+}
+
+/* What the ledger keeps, coord keeps for as long. */
+static void publish_copy(struct tiered *t, struct op *op, struct blob *value)
+{
+    struct op *step = t->open ? NULL : op_copy(op, VERB_PUBLISH);
+    if (step) {
+        blob_unref(step->in.value);
+        step->in.value = blob_ref(value);
+        step->in.retain_ms = op->out.retain_left_ms;
+    }
+    step_start(t, op, step, then_answer);
+}
+
+static void ask_ledger(struct tiered *t, struct op *op, op_done *done)
+{
+    op_push(op, done, t);
+    store_submit(t->ledger, op);
+}
+
+/* ---- claim ---- */
+
+static bool is_done(enum outcome o)
+{
+    return o == OUTCOME_CACHED || o == OUTCOME_ALREADY_DONE;
+}
+
+/* The ledger failed. An ambiguous claim keeps its place at coord: it is asked for again with the
+ * same token. */
+static void claim_failed(struct tiered *t, struct op *op)
+{
+    bool give_back = op->at_coord && op->err.code != ERR_AMBIGUOUS;
+    if (give_back)
+        coord_step(t, op, VERB_RELEASE, then_answer);
+    else
+        answer(op);
+}
+
+static void claim_decided(struct op *op, void *ctx)
+{
+    struct tiered *t = ctx;
+    if (op->err.code) {
+        claim_failed(t, op);
+        return;
+    }
+    if (op->at_coord) {
+        if (op->out.outcome == OUTCOME_CLAIMED)
+            answer(op);
+        else if (is_done(op->out.outcome))
+            publish_copy(t, op, op->out.value);
+        else
+            coord_step(t, op, VERB_RELEASE, then_answer);
+        return;
+    }
+    /* Coord was not used, or said something that the ledger does not confirm. */
+    if (op->out.outcome == OUTCOME_CLAIMED && !op->degraded)
+        drop_copy(t, op, then_answer);
+    else
+        answer(op);
+}
+
+static bool done_is_believed(const struct tiered *t)
+{
+    return (t->coord->caps & CAP_SHARED) || !(t->ledger->caps & CAP_SHARED); /* T4 */
+}
+
+static bool absorbs(const struct tiered *t, enum outcome o)
+{
+    if (o == OUTCOME_IN_PROGRESS) return true;
+    if (BUG(COORD_GRANTS) && o == OUTCOME_CLAIMED) return true;
+    return is_done(o) && done_is_believed(t);
+}
+
+static void claim_met_coord(struct tiered *t, struct op *op, const struct op *step)
+{
+    if (step && absorbs(t, step->out.outcome)) {
+        answer_from_coord(op, step);
+        return;
+    }
+    op->at_coord = step && step->out.outcome == OUTCOME_CLAIMED;
+    ask_ledger(t, op, claim_decided); /* T1; also after mismatch, which may be stale */
+}
+
+/* ---- publish, release, renew, forget: the ledger first ---- */
+
+static void publish_decided(struct op *op, void *ctx)
+{
+    struct tiered *t = ctx;
+    if (op->err.code)
+        answer(op);
+    else if (op->out.outcome == OUTCOME_OK)
+        publish_copy(t, op, op->in.value);
+    else
+        coord_step(t, op, VERB_RELEASE, then_answer);
+}
+
+static void release_decided(struct op *op, void *ctx)
+{
+    if (op->err.code)
+        answer(op);
+    else
+        coord_step(ctx, op, VERB_RELEASE, then_answer);
+}
+
+static void renew_decided(struct op *op, void *ctx)
+{
+    struct tiered *t = ctx;
+    if (op->err.code)
+        answer(op);
+    else
+        coord_step(t, op, op->out.outcome == OUTCOME_OK ? VERB_RENEW : VERB_RELEASE, then_answer);
+}
+
+/* A copy that could not be dropped would still be served: that is not "forgotten". */
+static void then_forgotten(struct tiered *t, struct op *op, const struct op *step)
+{
+    (void)t;
+    if (step) {
+        answer(op);
+        return;
+    }
+    op_fail(op, ERR_AMBIGUOUS,
+            "the ledger has forgotten it, but coord could not be told and may still answer");
+}
+
+static void forget_decided(struct op *op, void *ctx)
+{
+    struct tiered *t = ctx;
+    if (op->err.code || op->out.outcome == OUTCOME_IN_PROGRESS)
+        answer(op);
+    else
+        drop_copy(t, op, then_forgotten);
+}
+
+static void ledger_answered(struct op *op, void *ctx)
+{
+    (void)ctx;
+    answer(op);
+}
+
+/* ---- watch ---- */
+
+static void watch_at_coord_done(struct op *op, void *ctx)
+{
+    struct watching *w = ctx;
+    link_remove(&w->link);
+    free(w);
+    op_finish(op);
+}
+
+static void refuse_run(struct task *task)
+{
+    struct tiered *t = container_of(task, struct tiered, refuse);
+    struct list refused;
+    list_init(&refused);
+    list_take(&refused, &t->refused);
+    for (struct link *at; (at = list_pop(&refused));) op_finish(container_of(at, struct op, link));
+}
+
+/* Fails an op from inside submit: it is told in the next turn. */
+static void refuse(struct tiered *t, struct op *op, int code, const char *text)
+{
+    op_clear_answer(op);
+    err_set(&op->err, code, "%s", text);
+    list_append(&t->refused, &op->link);
+    task_post(t->base.loop, &t->refuse);
+}
+
+static void submit_watch(struct tiered *t, struct op *op)
+{
+    bool coord_saw_it = op->seen & PLANE_COORD;
+    if (!coord_saw_it && (t->ledger->caps & CAP_NOTIFY)) {
+        ask_ledger(t, op, ledger_answered);
+        return;
+    }
+    struct watching *w = NULL;
+    if (coord_saw_it && !t->open && (t->coord->caps & CAP_NOTIFY)) w = malloc(sizeof *w);
+    if (!w) {
+        refuse(t, op, ERR_UNSUPPORTED, "no plane can tell of changes now; ask again");
+        return;
+    }
+    *w = (struct watching){ .tiered = t, .op = op };
+    link_init(&w->link);
+    list_append(&t->watches, &w->link);
+    op->seen &= ~PLANE_COORD;
+    op->at_coord = true;
+    op_push(op, watch_at_coord_done, w);
+    store_submit(t->coord, op);
+}
+
+/* ---- the verbs ---- */
+
+static void submit_claim(struct tiered *t, struct op *op)
+{
+    coord_step(t, op, VERB_CLAIM, claim_met_coord);
+}
+
+static void submit_publish(struct tiered *t, struct op *op)
+{
+    if (BUG(RELEASE_BEFORE_RESULT) && !t->open) step_start(t, NULL, op_copy(op, op->verb), NULL);
+    ask_ledger(t, op, publish_decided);
+}
+
+static void submit_release(struct tiered *t, struct op *op)
+{
+    ask_ledger(t, op, release_decided);
+}
+
+static void submit_renew(struct tiered *t, struct op *op)
+{
+    ask_ledger(t, op, renew_decided);
+}
+
+static void submit_forget(struct tiered *t, struct op *op)
+{
+    if (t->open)
+        refuse(t, op, ERR_UNAVAILABLE, "coord cannot be reached; nothing was forgotten");
+    else
+        ask_ledger(t, op, forget_decided);
+}
+
+static void submit_expire(struct tiered *t, struct op *op)
+{
+    if (!t->open) {
+        struct op *step = op_new(VERB_EXPIRE, NULL, NULL);
+        if (step) step->limit = op->limit;
+        step_start(t, NULL, step, NULL);
+    }
+    ask_ledger(t, op, ledger_answered);
+}
+
+static void submit_ledger(struct tiered *t, struct op *op)
+{
+    ask_ledger(t, op, ledger_answered);
+}
+
+static void (*const submit_verb[VERBS])(struct tiered *, struct op *) = {
+    [VERB_CLAIM] = submit_claim,   [VERB_PUBLISH] = submit_publish,
+    [VERB_RELEASE] = submit_release, [VERB_RENEW] = submit_renew,
+    [VERB_FORGET] = submit_forget, [VERB_PEEK] = submit_ledger,
+    [VERB_WATCH] = submit_watch,   [VERB_EXPIRE] = submit_expire,
+    [VERB_SCAN] = submit_ledger,   [VERB_STATS] = submit_ledger,
+    [VERB_PING] = submit_ledger,
+};
+
+static void tiered_submit(struct store *s, struct op *op)
+{
+    struct tiered *t = (struct tiered *)s;
+    op->at_coord = false;
+    op->degraded = t->open;
+    submit_verb[op->verb](t, op);
+}
+
+static void tiered_cancel(struct store *s, struct op *op)
+{
+    struct tiered *t = (struct tiered *)s;
+    if (op->verb != VERB_WATCH || op->err.code) return; /* refused: it is about to finish */
+    store_cancel(op->at_coord ? t->coord : t->ledger, op);
+}
+
+static bool tiered_idle(const struct store *s)
+{
+    const struct tiered *t = (const struct tiered *)s;
+    return t->steps == 0 && store_idle(t->coord) && store_idle(t->ledger);
+}
+
+static void tiered_close(struct store *s)
+{
+    struct tiered *t = (struct tiered *)s;
+    CHECK(t->steps == 0 && list_empty(&t->watches) && list_empty(&t->refused));
+    timer_stop(s->loop, &t->probe_timer);
+    task_stop(&t->refuse);
+    store_close(t->coord);
+    store_close(t->ledger);
+    free(t);
+}
+
+static const struct store_class tiered_class = {
+    .scheme = "tiered",
+    .close = tiered_close,
+    .submit = tiered_submit,
+    .cancel = tiered_cancel,
+    .idle = tiered_idle,
+};
+
+int tiered_open(struct store *coord, struct store *ledger, const struct tiered_options *options,
+                const struct store_env *env, struct store **ret_store, struct err *reterr)
+{
+    struct tiered *t = malloc(sizeof *t);
+    if (!t) {
+        store_close(coord);
+        store_close(ledger);
+        return err_set(reterr, ERR_NOMEM, "out of memory opening a store");
+    }
+    *t = (struct tiered){ .coord = coord,
+                          .ledger = ledger,
+                          .options = *options,
+                          .rng = env->rng,
+                          .trace = env->trace };
+    t->base = (struct store){ .class = &tiered_class,
+                              .caps = (ledger->caps & ~(unsigned)CAP_BLOCKS) | CAP_NOTIFY,
+                              .loop = env->loop,
+                              .epoch = ledger->epoch };
+    list_init(&t->watches);
+    list_init(&t->refused);
+    task_init(&t->refuse, refuse_run);
+    timer_init(&t->probe_timer, probe);
+    *ret_store = &t->base;
+    return 0;
+}
