@@ -1,0 +1,45 @@
+/* world.h - a loop with a clock that only the test moves, a seed, and stores to try on them.
+ *
+ * Everything runs on the calling thread and nothing sleeps: blocking stores are run directly on
+ * the loop. The same calls in the same order give the same results, every time. */
+#ifndef TESTS_SUPPORT_WORLD_H
+#define TESTS_SUPPORT_WORLD_H
+
+#include "store/store.h"
+
+struct world {
+    struct loop loop;
+    struct rng_seeded rng;
+    struct store_env env;
+    int64_t wall_ms; /* the stores' clock */
+    int64_t mono_ms; /* the loop's clock */
+    char dir[64];    /* a temporary directory, made when first needed */
+};
+
+void world_init(struct world *w, uint64_t seed);
+void world_fini(struct world *w); /* removes the directory */
+const char *world_dir(struct world *w);
+
+/* Names of the stores that every suite runs on; NULL ends the list. */
+extern const char *const world_stores[];
+
+/* Opens one of them, empty, ready for submit: "memory", "sqlite", "tiered" (memory in front of
+ * memory), "tiered-sqlite" (memory in front of SQLite). */
+struct store *world_open(struct world *w, const char *name);
+void world_close(struct world *w, struct store *s); /* lets it become idle first */
+
+void world_advance(struct world *w, int64_t ms); /* both clocks, turning the loop on the way */
+void world_settle(struct world *w);              /* turns until nothing more is due now */
+
+/* Submits and turns until it is finished. The op stays the caller's. */
+void world_run(struct world *w, struct store *s, struct op *op);
+
+struct token token_of(uint8_t n);           /* a recognisable token */
+struct key key_of(const char *scope, const char *name);
+
+/* ---- test output that tests/run reads (TAP) ---- */
+void tap_result(bool ok, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void tap_note(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+int tap_end(void); /* prints the plan; exit status */
+
+#endif
