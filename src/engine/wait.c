@@ -171,12 +171,22 @@ static void retry_later(struct waitlist *w)
               e->loop->now_ms + back_off_ms(e->rng, w->failures, RETRY_MS_FIRST, RETRY_MS_MAX));
 }
 
+/* Nobody tells us of changes: look now and then, less and less often, and when the lease ends. */
+static void poll_later(struct waitlist *w)
+{
+    struct engine *e = w->engine;
+    int64_t poll_ms =
+        e->loop->now_ms + back_off_ms(e->rng, ++w->polls, POLL_MS_FIRST, POLL_MS_MAX);
+    timer_set(e->loop, &w->timer, poll_ms < w->lapses_ms ? poll_ms : w->lapses_ms);
+}
+
 static void watch_done(struct op *op, void *ctx)
 {
     struct waitlist *w = ctx;
     CHECK(w->watch == op);
     w->watch = NULL;
-    bool failed = op->err.code != 0, vanished = op->out.version == 0;
+    int failed = op->err.code;
+    bool vanished = op->out.version == 0;
     op_free(op);
     if (w->closing) {
         free(w);
@@ -188,10 +198,13 @@ static void watch_done(struct op *op, void *ctx)
         close_if_empty(w);
         return;
     }
-    if (failed && !w->asking)
+    if (w->asking) return; /* its answer brings a new watch */
+    if (failed == ERR_UNSUPPORTED)
+        poll_later(w);
+    else if (failed)
         retry_later(w);
     else
-        ask(w); /* if the head is asking already, its answer brings a new watch */
+        ask(w);
 }
 
 static bool watch(struct waitlist *w, uint64_t seen)
@@ -213,14 +226,11 @@ static void stand_by(struct waitlist *w, const struct answer *seen)
 {
     if (list_empty(&w->waiters)) return;
     struct engine *e = w->engine;
-    int64_t now_ms = e->loop->now_ms;
-    w->lapses_ms = now_ms + (seen->lease_left_ms > 0 ? seen->lease_left_ms : 1);
-    if (watch(w, seen->version)) {
+    w->lapses_ms = e->loop->now_ms + (seen->lease_left_ms > 0 ? seen->lease_left_ms : 1);
+    if (watch(w, seen->version))
         timer_set(e->loop, &w->timer, w->lapses_ms);
-        return;
-    }
-    int64_t poll_ms = now_ms + back_off_ms(e->rng, ++w->polls, POLL_MS_FIRST, POLL_MS_MAX);
-    timer_set(e->loop, &w->timer, poll_ms < w->lapses_ms ? poll_ms : w->lapses_ms);
+    else
+        poll_later(w);
 }
 
 static void waitlist_timer(struct timer *t)

@@ -83,6 +83,17 @@ static struct nap nap_for(struct offload *o, bool watching, int *poll_ms)
     return (struct nap){ .fd = -1, .timeout_ms = timeout_ms };
 }
 
+/* Has anybody else written? Then the loop has its parked watches executed again. */
+static void look_for_foreign(struct offload *o, int *poll_ms)
+{
+    if (!o->inner->class->foreign_wrote || !o->inner->class->foreign_wrote(o->inner)) return;
+    *poll_ms = POLL_MS_MIN;
+    pthread_mutex_lock(&o->lock);
+    o->foreign = true;
+    pthread_mutex_unlock(&o->lock);
+    loop_wake(o->base.loop);
+}
+
 static void worker_sleep(struct offload *o, bool watching, int *poll_ms)
 {
     struct nap nap = nap_for(o, watching, poll_ms);
@@ -94,14 +105,8 @@ static void worker_sleep(struct offload *o, bool watching, int *poll_ms)
         unpoke(o);
         return;
     }
-    if (!watching) return;
     if (nap.fd >= 0 && fds[1].revents) poll(fds, 1, FOREIGN_GAP_MS);
-    if (!o->inner->class->foreign_wrote(o->inner)) return;
-    *poll_ms = POLL_MS_MIN;
-    pthread_mutex_lock(&o->lock);
-    o->foreign = true;
-    pthread_mutex_unlock(&o->lock);
-    loop_wake(o->base.loop);
+    if (watching) look_for_foreign(o, poll_ms);
 }
 
 static size_t take_batch(struct offload *o, struct op **ops, bool *ret_watching)
@@ -147,6 +152,7 @@ static void *worker(void *ctx)
         }
         o->inner->class->exec(o->inner, ops, count);
         hand_back(o, ops, count);
+        if (watching) look_for_foreign(o, &poll_ms); /* a busy worker never sleeps */
     }
     return NULL;
 }
