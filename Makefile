@@ -109,9 +109,10 @@ $(BUILD)/tests/museum: $(call obj,$(museum_src)) $(support_obj) $(internal)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(LDFLAGS_ALL) $(filter %.o,$^) $(internal) $(LIBS) -o $@
 
-$(BUILD)/tests/unit: $(call obj,$(unit_src)) $(support_obj) $(internal)
+# The parts of the command have tests beside them too; its main() stays out.
+$(BUILD)/tests/unit: $(call obj,$(unit_src)) $(filter-out %/main.o,$(cli_obj)) $(support_obj) $(internal)
 	@mkdir -p $(@D)
-	$(Q)$(CC) $(LDFLAGS_ALL) $(filter %.o,$^) $(internal) $(LIBS) -lcriterion -o $@
+	$(Q)$(CC) $(LDFLAGS_ALL) $(filter %.o,$^) $(internal) $(LIBS) -lcrypto -ljansson -lcriterion -o $@
 
 $(BUILD)/bench/%: $(BUILD)/bench/%.o $(internal)
 	$(Q)$(CC) $(LDFLAGS_ALL) $^ $(LIBS) -o $@

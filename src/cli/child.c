@@ -1,0 +1,117 @@
+/* child.c - see child.h. */
+#include "cli/child.h"
+
+#include "cli/cli.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { PIPE_OUT, PIPE_ERR, PIPE_EXEC, PIPES };
+
+/* A pipe whose ends are still -1 was not opened. */
+static void close_ends(int pipes[PIPES][2], int end)
+{
+    for (int i = 0; i < PIPES; i++)
+        if (pipes[i][end] >= 0) close(pipes[i][end]);
+}
+
+static bool is_named_in(const char *variable, char *const *more)
+{
+    size_t name = strcspn(variable, "=") + 1;
+    for (size_t i = 0; more[i]; i++)
+        if (strncmp(variable, more[i], name) == 0) return true;
+    return false;
+}
+
+/* Our environment with the variables of `more` added or replaced. */
+static char **joined_env(char *const *more)
+{
+    size_t ours = 0, theirs = 0;
+    while (environ[ours]) ours++;
+    while (more[theirs]) theirs++;
+    char **env = calloc(ours + theirs + 1, sizeof *env);
+    if (!env) return NULL;
+    memcpy(env, more, theirs * sizeof *env);
+    for (size_t i = 0; i < ours; i++)
+        if (!is_named_in(environ[i], more)) env[theirs++] = environ[i];
+    return env;
+}
+
+/* Between fork and exec, in a process with threads: only what a signal handler may do. */
+static void become(const struct child_plan *plan, char **env, int pipes[PIPES][2], pid_t parent)
+{
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent) _exit(STATUS_INTERNAL); /* it died before we could ask */
+    dup2(pipes[PIPE_OUT][1], STDOUT_FILENO);
+    dup2(pipes[PIPE_ERR][1], STDERR_FILENO);
+    sigaction(SIGPIPE, &plan->on_pipe, NULL);
+    sigprocmask(SIG_SETMASK, &plan->mask, NULL);
+    execvpe(plan->argv[0], plan->argv, env);
+    int why = errno;
+    ssize_t n = write(pipes[PIPE_EXEC][1], &why, sizeof why);
+    _exit(n == sizeof why ? STATUS_NOT_FOUND : STATUS_INTERNAL);
+}
+
+/* 0: the command runs, its exec closed the pipe. Otherwise errno of the exec. */
+static int exec_result(int fd)
+{
+    int why = 0;
+    ssize_t n;
+    do n = read(fd, &why, sizeof why);
+    while (n < 0 && errno == EINTR);
+    return n == sizeof why ? why : 0;
+}
+
+int child_start(const struct child_plan *plan, struct child *ret_child, struct err *reterr)
+{
+    int pipes[PIPES][2] = { { -1, -1 }, { -1, -1 }, { -1, -1 } };
+    pid_t parent = getpid(), pid = -1;
+    int why = 0;
+    char **env = joined_env(plan->env);
+    for (int i = 0; env && !why && i < PIPES; i++)
+        if (pipe2(pipes[i], O_CLOEXEC) < 0) why = errno;
+    if (env && !why && (pid = fork()) < 0) why = errno;
+    if (pid == 0) become(plan, env, pipes, parent);
+    free(env);
+    close_ends(pipes, 1);
+    if (pid < 0) {
+        close_ends(pipes, 0);
+        return err_set(reterr, ERR_UNAVAILABLE, "cannot start a process: %s",
+                       strerror(why ? why : ENOMEM));
+    }
+    why = exec_result(pipes[PIPE_EXEC][0]);
+    close(pipes[PIPE_EXEC][0]);
+    if (why) {
+        waitpid(pid, NULL, 0);
+        close(pipes[PIPE_OUT][0]);
+        close(pipes[PIPE_ERR][0]);
+        return why;
+    }
+    *ret_child =
+        (struct child){ .pid = pid, .out = pipes[PIPE_OUT][0], .err = pipes[PIPE_ERR][0] };
+    return 0;
+}
+
+void child_reap(struct child *c)
+{
+    int status;
+    if (c->ended || c->pid <= 0 || waitpid(c->pid, &status, WNOHANG) != c->pid) return;
+    c->ended = true;
+    c->exit_status =
+        WIFSIGNALED(status) ? STATUS_SIGNAL + WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+void child_signal(const struct child *c, int signal)
+{
+    if (!c->ended) kill(c->pid, signal); /* not reaped yet: the number is still its own */
+}
+
+bool child_shares_our_terminal(const struct child *c)
+{
+    return getpgid(c->pid) == getpgrp();
+}

@@ -1,0 +1,37 @@
+/* child.h - the command of once run, as a process.
+ *
+ * It dies with us: the kernel kills it when we are killed, so that whoever takes the key over
+ * does not run beside it. It inherits stdin, the signal mask and dispositions that once was
+ * started with, and nothing else of ours. */
+#ifndef CLI_CHILD_H
+#define CLI_CHILD_H
+
+#include "base/err.h"
+
+#include <signal.h>
+#include <stdbool.h>
+#include <sys/types.h>
+
+struct child_plan {
+    char *const *argv;
+    char *const *env;         /* NAME=value, ending with NULL: added to ours */
+    sigset_t mask;            /* as it was before we blocked anything */
+    struct sigaction on_pipe; /* as it was before we ignored SIGPIPE */
+};
+
+struct child {
+    pid_t pid;    /* 0: none was started */
+    int out, err; /* reading ends of its pipes; the caller closes them */
+    bool ended;
+    int exit_status; /* once it has ended: 128 + n for signal n */
+};
+
+/* Returns 0; a negative ERR_... when no process could be made; or an errno, when the command
+ * could not be executed: then nothing of it has run. */
+int child_start(const struct child_plan *plan, struct child *ret_child, struct err *reterr);
+
+void child_reap(struct child *c); /* notices that it has ended; does not wait */
+void child_signal(const struct child *c, int signal);
+bool child_shares_our_terminal(const struct child *c);
+
+#endif

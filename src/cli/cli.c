@@ -1,0 +1,208 @@
+/* cli.c - settings, opening and messages: what all commands share (cli.h). */
+#include "cli/cli.h"
+
+#include "base/buf.h"
+#include "cli/format.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* ---- messages -----------------------------------------------------------------------------
+ */
+
+static void say(const char *fmt, va_list args)
+{
+    char text[1024];
+    vsnprintf(text, sizeof text, fmt, args);
+    fprintf(stderr, "once: %s\n", text);
+}
+
+void cli_note(const struct cli *cli, const char *fmt, ...)
+{
+    if (cli->quiet) return;
+    va_list args;
+    va_start(args, fmt);
+    say(fmt, args);
+    va_end(args);
+}
+
+void cli_error(const char *fmt, ...)
+{
+    va_list args;
+    va_start(args, fmt);
+    say(fmt, args);
+    va_end(args);
+}
+
+int cli_status_of_error(int code)
+{
+    switch (code) {
+    case ONCE_EINVAL:
+    case ONCE_ELIMIT:
+        return STATUS_USAGE;
+    case ONCE_EUNAVAILABLE:
+    case ONCE_EAMBIGUOUS:
+        return STATUS_UNAVAILABLE;
+    default:
+        return STATUS_INTERNAL;
+    }
+}
+
+int cli_fail(const struct cli *cli, int code, const char *text)
+{
+    int status = cli_status_of_error(code);
+    const char *words = text && *text ? text : once_strerror(code);
+    if (cli->json)
+        print_json(cli->json_to,
+                   json_pack("{s:s, s:s, s:b, s:i}", "error", err_name(code), "text", words,
+                             "retryable", once_retryable(code), "exit_status", status));
+    if (!cli->json || cli->json_to != stderr) cli_error("%s", words);
+    return status;
+}
+
+/* ---- settings: flags, then environment, then defaults -------------------------------------
+ */
+
+enum {
+    GLOBAL_LEDGER,
+    GLOBAL_COORD,
+    GLOBAL_DATA,
+    GLOBAL_JSON,
+    GLOBAL_QUIET,
+    GLOBAL_VERBOSE,
+    GLOBAL_NO_COLOR,
+    GLOBAL_HELP,
+    GLOBAL_END
+};
+
+const struct option global_options[] = {
+    [GLOBAL_LEDGER] = { "ledger", .kind = OPTION_TEXT, .value = "URL",
+                        .help = "where answers are kept: sqlite:PATH (or ONCE_LEDGER)" },
+    [GLOBAL_COORD] = { "coord", .kind = OPTION_TEXT, .value = "URL",
+                       .help =
+                           "what absorbs duplicates in front of it: memory: (or ONCE_COORD)" },
+    [GLOBAL_DATA] = { "data", .kind = OPTION_DIR, .value = "DIR",
+                      .help = "directory of the default ledger, once.db (or ONCE_DATA)" },
+    [GLOBAL_JSON] = { "json", .kind = OPTION_FLAG, .help = "output for programs" },
+    [GLOBAL_QUIET] = { "quiet", 'q', OPTION_FLAG, .help = "no notes on stderr, only errors" },
+    [GLOBAL_VERBOSE] = { "verbose", 'v', OPTION_FLAG,
+                         .help = "what happens inside, as logfmt on stderr" },
+    [GLOBAL_NO_COLOR] = { "no-color", .kind = OPTION_FLAG,
+                          .help = "no colours on a terminal (or NO_COLOR)" },
+    [GLOBAL_HELP] = { "help", 'h', OPTION_FLAG, .help = "how to use the command" },
+    [GLOBAL_END] = { 0 },
+};
+
+/* Set and not empty: an empty variable counts as unset, as NO_COLOR and XDG have it. */
+static const char *env(const char *name)
+{
+    const char *value = getenv(name);
+    return value && *value ? value : NULL;
+}
+
+static int set_data_dir(struct cli *cli, const char *from, const char *dir, const char *below,
+                        struct err *reterr)
+{
+    int len = snprintf(cli->data_dir, sizeof cli->data_dir, "%s%s", dir, below);
+    if (len < 0 || (size_t)len >= sizeof cli->data_dir)
+        return err_set(reterr, ERR_INVALID, "%s: the path is too long", from);
+    cli->data_dir_from = from;
+    return 0;
+}
+
+int cli_data_dir(struct cli *cli, struct err *reterr)
+{
+    if (cli->data_flag) return set_data_dir(cli, "--data", cli->data_flag, "", reterr);
+    const char *dir = env("ONCE_DATA");
+    if (dir) return set_data_dir(cli, "ONCE_DATA", dir, "", reterr);
+    dir = env("XDG_STATE_HOME");
+    if (dir && dir[0] == '/') return set_data_dir(cli, "XDG_STATE_HOME", dir, "/once", reterr);
+    dir = env("HOME");
+    if (dir) return set_data_dir(cli, "HOME", dir, "/.local/state/once", reterr);
+    return err_set(reterr, ERR_INVALID,
+                   "no place to keep answers: HOME is not set; say --data DIR");
+}
+
+void cli_settle(struct cli *cli, const struct option_value *globals)
+{
+    const char *ledger = globals[GLOBAL_LEDGER].text;
+    cli->data_flag = globals[GLOBAL_DATA].text;
+    cli->json = globals[GLOBAL_JSON].given;
+    cli->json_to = stdout;
+    cli->quiet = globals[GLOBAL_QUIET].given;
+    cli->verbose = globals[GLOBAL_VERBOSE].given;
+    cli->color = isatty(STDOUT_FILENO) && !globals[GLOBAL_NO_COLOR].given && !env("NO_COLOR");
+    cli->coord = globals[GLOBAL_COORD].text ? globals[GLOBAL_COORD].text : env("ONCE_COORD");
+    /* A --data on the command line is stronger than a ledger in the environment. */
+    cli->ledger = ledger ? ledger : cli->data_flag ? NULL : env("ONCE_LEDGER");
+}
+
+/* ---- opening ------------------------------------------------------------------------------
+ */
+
+/* Creates what is missing of the path for the owner only: answers may be secret. */
+static int make_dirs(const char *path)
+{
+    char part[sizeof((struct cli *)0)->data_dir];
+    snprintf(part, sizeof part, "%s", path);
+    for (char *p = part + 1;; p++) {
+        if (*p && *p != '/') continue;
+        char was = *p;
+        *p = '\0';
+        if (mkdir(part, 0700) < 0 && errno != EEXIST) return -errno;
+        if (!was) return 0;
+        *p = was;
+    }
+}
+
+static int prepare_data_dir(struct cli *cli)
+{
+    struct stat st;
+    struct err err;
+    if (cli_data_dir(cli, &err) < 0) return cli_fail(cli, err.code, err.text);
+    int r = make_dirs(cli->data_dir);
+    if (r == 0 && stat(cli->data_dir, &st) < 0) r = -errno;
+    if (r == 0 && !S_ISDIR(st.st_mode)) r = -ENOTDIR;
+    if (r == 0) return 0;
+    err_set(&err, ERR_UNAVAILABLE, "cannot use %.80s (from %s): %s; say --data DIR",
+            cli->data_dir, cli->data_dir_from, strerror(-r));
+    return cli_fail(cli, err.code, err.text);
+}
+
+/* One write, so that lines of several processes never mix. */
+static void print_event(void *ctx, const struct once_event *event)
+{
+    (void)ctx;
+    struct buf line;
+    buf_init(&line, 512);
+    buf_printf(&line, "event=%s", event->name);
+    if (event->text) buf_printf(&line, " text=\"%s\"", event->text);
+    if (event->key.len) {
+        char hash[KEY_HASH_BYTES];
+        key_hash(bytes_of(event->scope.data, event->scope.len),
+                 bytes_of(event->key.data, event->key.len), hash);
+        buf_printf(&line, " key=%s", hash);
+    }
+    buf_printf(&line, " number=%lld\n", (long long)event->number);
+    if (!buf_failed(&line)) dprintf(STDERR_FILENO, "%.*s", (int)line.len, (char *)line.data);
+    buf_fini(&line);
+}
+
+int cli_open(struct cli *cli, struct once_config *config, struct once **ret_once)
+{
+    if (!cli->ledger) {
+        int status = prepare_data_dir(cli);
+        if (status) return status;
+    }
+    config->ledger = cli->ledger;
+    config->coord = cli->coord;
+    config->data_dir = cli->ledger ? NULL : cli->data_dir;
+    config->flags |= ONCE_HOSTED; /* one thread less: every command drives its handle itself */
+    if (cli->verbose) config->on_event = print_event;
+    struct once_error error;
+    int r = once_open(config, ret_once, &error);
+    return r < 0 ? cli_fail(cli, r, error.text) : 0;
+}

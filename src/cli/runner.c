@@ -1,0 +1,220 @@
+/* runner.c - see runner.h. */
+#include "cli/runner.h"
+
+#include "base/check.h"
+#include "cli/now.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+enum { KILL_AFTER_MS = 5000 };
+
+static const int ending_signals[] = { SIGINT, SIGTERM, SIGHUP, SIGQUIT };
+
+/* ---- signals ------------------------------------------------------------------------------
+ */
+
+/* A signal that was ignored when we were started (nohup, a background job) stays ignored, here
+ * and in the command. */
+static bool is_ignored(int signal)
+{
+    struct sigaction action;
+    return sigaction(signal, NULL, &action) == 0 && action.sa_handler == SIG_IGN;
+}
+
+int runner_init(struct runner *r, struct err *reterr)
+{
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGCHLD);
+    for (size_t i = 0; i < sizeof ending_signals / sizeof ending_signals[0]; i++)
+        if (!is_ignored(ending_signals[i])) sigaddset(&set, ending_signals[i]);
+    *r = (struct runner){ .phase = RUNNER_CLAIMING, .signals = -1 };
+    tee_init(&r->out, -1, STDOUT_FILENO, RESULT_STDOUT);
+    tee_init(&r->err, -1, STDERR_FILENO, RESULT_STDERR);
+    sigaction(SIGPIPE, &(struct sigaction){ .sa_handler = SIG_IGN }, &r->on_pipe_before);
+    sigaction(SIGCHLD, &(struct sigaction){ .sa_handler = SIG_DFL }, NULL);
+    sigprocmask(SIG_BLOCK, &set, &r->mask_before);
+    r->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    if (r->signals >= 0) return 0;
+    return err_set(reterr, ERR_UNAVAILABLE, "cannot watch for signals: %s", strerror(errno));
+}
+
+void runner_fini(struct runner *r)
+{
+    once_answer_clear(&r->answer);
+    once_close(r->once);
+    tee_fini(&r->out);
+    tee_fini(&r->err);
+    result_free(&r->captured);
+    if (r->signals >= 0) close(r->signals);
+}
+
+_Noreturn void die_by_signal(int signal)
+{
+    sigset_t only;
+    sigemptyset(&only);
+    sigaddset(&only, signal);
+    setrlimit(RLIMIT_CORE, &(struct rlimit){ 0 }); /* SIGQUIT was meant for the command */
+    sigaction(signal, &(struct sigaction){ .sa_handler = SIG_DFL }, NULL);
+    raise(signal);
+    sigprocmask(SIG_UNBLOCK, &only, NULL);
+    _exit(STATUS_SIGNAL + signal);
+}
+
+/* The terminal sends its signals to the whole foreground group: the command has it already. */
+static bool command_has_it(const struct runner *r, const struct signalfd_siginfo *info)
+{
+    return info->ssi_code == SI_KERNEL && child_shares_our_terminal(&r->child);
+}
+
+static void on_ending_signal(struct runner *r, const struct signalfd_siginfo *info)
+{
+    int signal = (int)info->ssi_signo;
+    if (r->phase == RUNNER_SETTLING) return;
+    if (r->phase == RUNNER_CLAIMING && r->interrupted_by) die_by_signal(signal);
+    if (!r->interrupted_by) r->interrupted_by = signal;
+    if (r->phase == RUNNER_CLAIMING) {
+        if (r->call) once_cancel(r->once, r->call);
+        return;
+    }
+    if (!command_has_it(r, info)) child_signal(&r->child, signal);
+}
+
+static void take_signals(struct runner *r)
+{
+    struct signalfd_siginfo info;
+    while (read(r->signals, &info, sizeof info) == sizeof info) {
+        if (info.ssi_signo == SIGCHLD)
+            child_reap(&r->child);
+        else
+            on_ending_signal(r, &info);
+    }
+}
+
+/* ---- the loop -----------------------------------------------------------------------------
+ */
+
+static int wait_ms(const struct runner *r)
+{
+    int64_t ms = once_timeout_ms(r->once);
+    if (r->kill_at_ms) {
+        int64_t left_ms = r->kill_at_ms - now_monotonic_ms();
+        if (left_ms < 0) left_ms = 0;
+        if (ms < 0 || left_ms < ms) ms = left_ms;
+    }
+    return ms > INT_MAX ? INT_MAX : (int)ms;
+}
+
+static void kill_if_due(struct runner *r)
+{
+    if (!r->kill_at_ms || now_monotonic_ms() < r->kill_at_ms) return;
+    child_signal(&r->child, SIGKILL);
+    r->kill_at_ms = 0;
+}
+
+static void turn(struct runner *r)
+{
+    struct pollfd fds[] = { { .fd = once_fd(r->once), .events = POLLIN },
+                            { .fd = r->signals, .events = POLLIN },
+                            tee_poll(&r->out),
+                            tee_poll(&r->err) };
+    if (poll(fds, sizeof fds / sizeof fds[0], wait_ms(r)) < 0) {
+        CHECK(errno == EINTR || errno == EAGAIN || errno == ENOMEM);
+        return;
+    }
+    tee_turn(&r->out, fds[2].revents, &r->captured);
+    tee_turn(&r->err, fds[3].revents, &r->captured);
+    if (fds[1].revents) take_signals(r);
+    kill_if_due(r);
+    once_process(r->once);
+}
+
+/* ---- calls --------------------------------------------------------------------------------
+ */
+
+static void answered(void *ctx, int result, struct once_answer *answer)
+{
+    struct runner *r = ctx;
+    r->call = NULL;
+    r->result = result;
+    once_answer_clear(&r->answer);
+    r->answer = *answer;
+}
+
+static int failed_to_start(struct runner *r, int code, const struct once_error *error)
+{
+    once_answer_clear(&r->answer);
+    r->answer = (struct once_answer){ .error = *error };
+    return code;
+}
+
+/* The call is over when it has answered; `call` may be set only after the start returned. */
+static int await(struct runner *r)
+{
+    while (r->call) turn(r);
+    return r->result;
+}
+
+static void on_lost(void *ctx, const struct once_lease *lease, int certain)
+{
+    (void)lease;
+    struct runner *r = ctx;
+    if (!certain || r->lost) return;
+    r->lost = true;
+    if (r->phase != RUNNER_WORKING) return;
+    child_signal(&r->child, SIGTERM);
+    r->kill_at_ms = now_monotonic_ms() + KILL_AFTER_MS;
+}
+
+int runner_claim(struct runner *r, struct once_claim *in)
+{
+    struct once_error error;
+    in->on_lost = on_lost;
+    in->on_lost_ctx = r;
+    int code = once_claim_start(r->once, in, answered, r, &r->call, &error);
+    return code < 0 ? failed_to_start(r, code, &error) : await(r);
+}
+
+int runner_settle(struct runner *r, runner_start_fn *start, const struct once_owned *in)
+{
+    struct once_error error;
+    r->phase = RUNNER_SETTLING;
+    int code = start(r->once, in, answered, r, &r->call, &error);
+    return code < 0 ? failed_to_start(r, code, &error) : await(r);
+}
+
+/* ---- the command --------------------------------------------------------------------------
+ */
+
+/* What it has left running may hold the pipes open: that is waited for, as $(...) and cron do,
+ * unless somebody asks us to end. */
+static bool is_working(const struct runner *r)
+{
+    if (!r->child.ended) return true;
+    if (r->interrupted_by || r->lost) return false;
+    return !tee_ended(&r->out) || !tee_ended(&r->err);
+}
+
+int runner_work(struct runner *r, char *const *argv, char *const *env, size_t result_bytes_max,
+                struct err *reterr)
+{
+    const struct child_plan plan = {
+        .argv = argv, .env = env, .mask = r->mask_before, .on_pipe = r->on_pipe_before
+    };
+    r->phase = RUNNER_WORKING;
+    result_start(&r->captured, result_bytes_max);
+    int code = child_start(&plan, &r->child, reterr);
+    if (code) return code;
+    tee_init(&r->out, r->child.out, STDOUT_FILENO, RESULT_STDOUT);
+    tee_init(&r->err, r->child.err, STDERR_FILENO, RESULT_STDERR);
+    while (is_working(r)) turn(r);
+    tee_fini(&r->out);
+    tee_fini(&r->err);
+    return 0;
+}
