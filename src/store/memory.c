@@ -55,14 +55,19 @@ static struct entry *entry_new(struct bytes frame, struct bytes fingerprint)
     return e;
 }
 
-static void entry_drop(struct memory *m, struct entry *e)
+static void entry_remove(struct memory *m, struct entry *e)
 {
-    if (e->record.fence > m->fence_floor) m->fence_floor = e->record.fence;
     m->bytes -= entry_bytes(e);
     map_remove(&m->records, &e->node);
     heap_remove(&m->by_gone, &e->gone);
     blob_unref(e->record.value);
     free(e);
+}
+
+static void entry_drop(struct memory *m, struct entry *e)
+{
+    if (e->record.fence > m->fence_floor) m->fence_floor = e->record.fence;
+    entry_remove(m, e);
 }
 
 /* Keeps the entry's own copy of the fingerprint and swaps the reference to the value. */
@@ -87,7 +92,7 @@ static int put(struct memory *m, struct op *op, struct entry *e, const struct re
     }
     struct entry *fresh = entry_new(op->frame, next->fingerprint);
     if (!fresh) return ERR_NOMEM;
-    if (e) entry_drop(m, e);
+    if (e) entry_remove(m, e); /* replaced, not dropped: the next fence is above its own */
     map_insert(&m->records, &fresh->node);
     entry_set(m, fresh, next);
     return 0;
