@@ -64,6 +64,11 @@ static void unpoke(struct offload *o)
 
 /* ---- worker thread ---- */
 
+static bool others_write(const struct offload *o)
+{
+    return (o->inner->caps & CAP_SHARED) && o->inner->class->foreign_wrote;
+}
+
 /* How long to sleep: for ever, unless somebody waits for a change that others make. */
 struct nap {
     int fd;
@@ -72,7 +77,7 @@ struct nap {
 
 static struct nap nap_for(struct offload *o, bool watching, int *poll_ms)
 {
-    if (!watching || !o->inner->class->foreign_wrote) {
+    if (!watching || !others_write(o)) {
         *poll_ms = POLL_MS_MIN;
         return (struct nap){ .fd = -1, .timeout_ms = -1 };
     }
@@ -86,7 +91,7 @@ static struct nap nap_for(struct offload *o, bool watching, int *poll_ms)
 /* Has anybody else written? Then the loop has its parked watches executed again. */
 static void look_for_foreign(struct offload *o, int *poll_ms)
 {
-    if (!o->inner->class->foreign_wrote || !o->inner->class->foreign_wrote(o->inner)) return;
+    if (!others_write(o) || !o->inner->class->foreign_wrote(o->inner)) return;
     *poll_ms = POLL_MS_MIN;
     pthread_mutex_lock(&o->lock);
     o->foreign = true;
