@@ -53,7 +53,7 @@ LIBS := -lsqlite3
 lib_src := $(filter-out %_test.c,$(wildcard $(addprefix src/,$(addsuffix /*.c,base core store engine lib))))
 cli_src := $(filter-out %_test.c,$(wildcard src/cli/*.c))
 unit_src := $(wildcard src/*/*_test.c)
-obj = $(patsubst %.c,$(BUILD)/%.o,$(1))
+obj = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
 
 lib_obj := $(call obj,$(lib_src))
 cli_obj := $(call obj,$(cli_src))
@@ -63,7 +63,7 @@ support_obj := $(call obj,$(wildcard tests/support/*.c))
 .PHONY: all
 all: $(BUILD)/once $(BUILD)/libonce.a $(BUILD)/libonce.so ## build the command, the library static and shared
 
-$(BUILD)/%.o: %.c
+$(BUILD)/obj/%.o: %.c
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CPPFLAGS_ALL) $(CFLAGS_ALL) -MMD -MP -c $< -o $@
 
@@ -114,7 +114,8 @@ $(BUILD)/tests/unit: $(call obj,$(unit_src)) $(filter-out %/main.o,$(cli_obj)) $
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(LDFLAGS_ALL) $(filter %.o,$^) $(internal) $(LIBS) -lcrypto -ljansson -lcriterion -o $@
 
-$(BUILD)/bench/%: $(BUILD)/bench/%.o $(internal)
+$(BUILD)/bench/core: $(call obj,$(wildcard bench/*.c)) $(internal)
+	@mkdir -p $(@D)
 	$(Q)$(CC) $(LDFLAGS_ALL) $^ $(LIBS) -o $@
 
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)
