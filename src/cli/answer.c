@@ -29,7 +29,7 @@ json_t *answer_json(const struct once_answer *a)
         json_object_set_new(o, "lease_left_ms", json_integer(a->lease_left_ms));
     if (a->outcome == ONCE_CACHED || a->outcome == ONCE_ALREADY_DONE)
         json_object_set_new(o, "retain_left_ms", json_integer(a->retain_left_ms));
-    if (a->has_value)
+    if (a->has_value && a->outcome != ONCE_OK) /* the publisher knows what it published */
         json_object_set_new(o, "value", json_bytes(bytes_of(a->value.data, a->value.len)));
     return o;
 }

@@ -245,6 +245,7 @@ int args_parse(char **argv, size_t argc, enum args_style style,
         int r = defaults(&tables[t], reterr);
         if (r < 0) return r;
     }
+    argv[operands] = NULL;
     *ret_operands = argv;
     *ret_operand_count = operands;
     return 0;

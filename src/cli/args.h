@@ -58,7 +58,8 @@ enum args_style {
     ARGS_LEADING, /* the first operand ends the options: the rest is somebody else's */
 };
 
-/* Parses argv (without the command's name) in place: operands move to its front. Unknown
+/* Parses argv (without the command's name) in place: operands move to its front, and a NULL
+ * follows them, for which argv[argc] must exist: they may be handed to exec. Unknown
  * options and malformed values are ERR_INVALID, with the nearest name as a suggestion. */
 int args_parse(char **argv, size_t argc, enum args_style style,
                const struct option_table *tables, size_t table_count, char ***ret_operands,

@@ -96,6 +96,7 @@ Test(args, the_first_operand_ends_leading_options)
     cr_assert_eq(p->count, 5);
     cr_assert_str_eq(p->operands[1], "-l");
     cr_assert_str_eq(p->operands[2], "--");
+    cr_assert_null(p->operands[5], "what exec gets must end");
     cr_assert_not(p->values[T_KEY].given);
 }
 

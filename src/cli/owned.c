@@ -21,7 +21,8 @@ static int owned_finish(struct cli *cli, struct once_owned *in, owned_call *call
     if (status) return status;
     int r = call(once, in, &answer);
     once_close(once);
-    if (r == 0 && !cli->json && answer.has_value) answer_print_value(answer.value);
+    bool canonical = r == 0 && answer.outcome == ONCE_LOST && answer.has_value;
+    if (canonical && !cli->json) answer_print_value(answer.value);
     if (r == 0 && !cli->json && answer.outcome == ONCE_OK) cli_note(cli, "%s", did);
     return answer_finish(cli, r, &answer);
 }

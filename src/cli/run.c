@@ -75,6 +75,7 @@ static void mark(const struct run *run, const char *what, uint64_t fence)
 {
     char age[DURATION_TEXT_BYTES], took[DURATION_TEXT_BYTES];
     const struct once_answer *a = &run->runner.answer;
+    bool replayed = a->outcome == ONCE_CACHED;
     int64_t age_ms = now_wall_ms() - run->end.finished_at_ms;
     if (age_ms < 0) age_ms = 0; /* another machine's clock, or ours was set back */
     if (run->cli->json) {
@@ -89,8 +90,10 @@ static void mark(const struct run *run, const char *what, uint64_t fence)
     if (!run->args->values[RUN_MARK].given) return;
     fprintf(stderr, "once: %s ", what);
     print_escaped(stderr, bytes_str(run->key));
-    fprintf(stderr, ": exit %d, took %s, finished %s ago\n", run->end.exit_status,
-            format_duration(run->end.took_ms, took), format_duration(age_ms, age));
+    fprintf(stderr, ": exit %d, took %s", run->end.exit_status,
+            format_duration(run->end.took_ms, took));
+    if (replayed) fprintf(stderr, ", finished %s ago", format_duration(age_ms, age));
+    putc('\n', stderr);
 }
 
 /* An ending without an output: JSON on stderr, because stdout is the command's. */
