@@ -15,7 +15,8 @@
  *   S5 WATCH finishes when the version is not the one seen; spurious wake-ups are allowed, lost
  *      ones are not. A store without CAP_NOTIFY need not take WATCH.
  *
- * To add a store: a file here, a line in store.c's table, a line in tests/conform/stores.c. */
+ * To add a store: a file here, a line in store.c's table, a line in tests/support/world.c and in
+ * tests/conform/conform.h. */
 #ifndef STORE_STORE_H
 #define STORE_STORE_H
 

@@ -264,16 +264,19 @@ static bool done_is_believed(const struct tiered *t)
     return (t->coord->caps & CAP_SHARED) || !(t->ledger->caps & CAP_SHARED); /* T4 */
 }
 
-static bool absorbs(const struct tiered *t, enum outcome o)
+/* An answer that moved the lease at coord (R6: the clock went back) has to move it in the ledger,
+ * too, or the owner would be replaced after two leases. */
+static bool absorbs(const struct tiered *t, const struct op *step)
 {
-    if (o == OUTCOME_IN_PROGRESS) return true;
+    enum outcome o = step->out.outcome;
+    if (o == OUTCOME_IN_PROGRESS) return !step->changed;
     if (BUG(COORD_GRANTS) && o == OUTCOME_CLAIMED) return true;
     return is_done(o) && done_is_believed(t);
 }
 
 static void claim_met_coord(struct tiered *t, struct op *op, const struct op *step)
 {
-    if (step && absorbs(t, step->out.outcome)) {
+    if (step && absorbs(t, step)) {
         answer_from_coord(op, step);
         return;
     }

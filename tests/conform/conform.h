@@ -1,0 +1,84 @@
+/* conform.h - one suite that every store passes, through store_submit().
+ *
+ * CASE(suite, name) { ... } makes one test per store, named suite::name_on_store. A case sees
+ * `world` and an empty `store`; the helpers keep every op until the end of the case, so answers
+ * may be looked at for as long as it runs. To add a store: a line in CASE and one in
+ * tests/support/world.c. */
+#ifndef TESTS_CONFORM_H
+#define TESTS_CONFORM_H
+
+#include "tests/support/world.h"
+
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#define CASE_ON(suite, name, id, text)                                                         \
+    Test(suite, name##_on_##id)                                                                \
+    {                                                                                          \
+        conform_open(text);                                                                    \
+        suite##_##name();                                                                      \
+        conform_close();                                                                       \
+    }
+
+#define CASE(suite, name)                                                                      \
+    static void suite##_##name(void);                                                          \
+    CASE_ON(suite, name, memory, "memory")                                                     \
+    CASE_ON(suite, name, sqlite, "sqlite")                                                     \
+    CASE_ON(suite, name, tiered, "tiered")                                                     \
+    CASE_ON(suite, name, tiered_sqlite, "tiered-sqlite")                                       \
+    static void suite##_##name(void)
+
+#define LEASE_MS INT64_C(30000)
+#define RETAIN_MS INT64_C(60000)
+
+extern struct world world;
+extern struct store *store;
+
+void conform_open(const char *store_name);
+void conform_close(void);
+bool one_plane(void); /* one plane keeps the submit order of different verbs; two cannot */
+
+/* The usual request of owner `who`: LEASE_MS, RETAIN_MS, no fingerprint, no value. */
+struct request owner(uint8_t who);
+struct blob *value_of(struct bytes content); /* lives until the end of the case */
+struct request owner_with(uint8_t who, const char *value);
+struct request owner_of(uint8_t who, const char *fingerprint);
+
+/* Each asks about one key of scope "s", waits for the answer and insists that there is one. */
+const struct op *ask(enum verb verb, const char *name, struct request in);
+const struct op *ask_key(enum verb verb, struct key key, struct request in);
+const struct op *claim(const char *name, uint8_t who);
+const struct op *publish(const char *name, uint8_t who, const char *value);
+const struct op *release(const char *name, uint8_t who);
+const struct op *renew(const char *name, uint8_t who);
+const struct op *peek(const char *name);
+const struct op *forget(const char *name);
+const struct op *expire(size_t limit);
+const struct op *stats(void);
+const struct op *scan(const char *scope, const char *after,
+                      size_t limit); /* NULL: all scopes */
+
+/* Submitted, not waited for. */
+struct waiting {
+    struct op *op;
+    unsigned finished; /* how often */
+};
+struct waiting *submit(struct op *op);
+struct waiting *submit_ask(enum verb verb, const char *name, struct request in);
+struct waiting *watch(const char *name, uint64_t seen); /* waits until it is parked, or fired */
+void expect_fired(const struct waiting *w);
+void expect_parked_then_cancel(struct waiting *w);
+
+#define expect(call, want)                                                                     \
+    ({                                                                                         \
+        const struct op *expect_op = (call);                                                   \
+        cr_assert(expect_op->out.outcome == (want), "%s: %s, expected %s", #call,              \
+                  outcome_name(expect_op->out.outcome), outcome_name(want));                   \
+        expect_op;                                                                             \
+    })
+
+void expect_value(const struct op *op, const char *value); /* NULL: none */
+void expect_nothing_revealed(const struct op *op);
+
+#endif
