@@ -9,6 +9,7 @@ set -u -m # -m: background jobs keep SIGINT, and each has a process group
 export LC_ALL=C
 
 once=$(realpath "$1")/once
+man=$(realpath "$(dirname "$0")/../../docs/once.1")
 work=$(mktemp -d)
 limit=30 # seconds; far more than anything takes
 count=0 failures=0
@@ -643,6 +644,27 @@ has "help: exit statuses" out "69   unavailable"
 ends "help: --help" 0 --help
 ends "version" 0 version
 is "version: --version is the same" "$("$once" --version)" "$(cat out)"
+
+
+# ---- the manual --------------------------------------------------------------------------------
+
+if command -v mandoc >/dev/null; then
+    mandoc -Tlint -Wwarning "$man" >out 2>err
+    report $? "manual: mandoc has nothing to say"
+fi
+for command in $("$once" help | sed -n '/^Commands:/,/^$/s/^  \([a-z]*\) .*/\1/p'); do
+    grep -q "^\.Cm $command" "$man"
+    report $? "manual: $command is in it"
+done
+for option in $("$once" run --help | sed -n 's/^ .*--\([a-z-]*\) .*/\1/p'); do
+    grep -q -- "Fl [a-z ,]*-*$option" "$man"
+    report $? "manual: --$option is in it"
+done
+grep '^\$ ' "$man" | sed 's/^\$ //' >examples
+is "manual: there are examples" "$(($(wc -l <examples) > 5))" 1
+ONCE_DATA=$work/manual PATH=$(dirname "$once"):$PATH bash -e examples >out 2>err
+report $? "manual: its examples work"
+is "manual: and do what it says" "$(sed -n 1p out)" "$(sed -n 2p out)"
 
 echo "1..$count"
 [ $failures -eq 0 ]
