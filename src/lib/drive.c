@@ -7,7 +7,9 @@
  * turns it right after starting its call, so that what can be answered from memory never changes
  * threads; then it sleeps until its call is finished. The keeper thread sleeps on the wake-up
  * descriptor and the next timer: it renews leases while the callers' own code runs, collects what
- * the stores have finished, and tells owners of lost leases with the lock released. */
+ * the stores have finished, and tells owners of lost leases with the lock released. While it is
+ * away for that, one of the blocked callers is its deputy: the owner's code may make calls of its
+ * own, or wait for somebody who does. */
 #include "base/check.h"
 #include "base/thread.h"
 #include "lib/handle.h"
@@ -65,12 +67,31 @@ void drive_turns(struct once *o)
 
 /* ---- the keeper ---- */
 
+/* Sleeps with the lock released until there is something to do. */
+static void doze(struct once *o)
+{
+    int64_t next_ms = loop_next_ms(&o->loop, now_ms(o));
+    o->keeper_until_ms = next_ms < 0 ? INT64_MAX : now_ms(o) + next_ms;
+    pthread_mutex_unlock(&o->lock);
+    if (next_ms != 0) drive_sleep(o, next_ms);
+    pthread_mutex_lock(&o->lock);
+    o->keeper_until_ms = 0; /* awake: nobody needs to wake it */
+}
+
+static void appoint_deputy(struct once *o)
+{
+    struct link *first = list_first(&o->blocked);
+    if (first) pthread_cond_signal(&container_of(first, struct once_call, link)->cond);
+}
+
 static void tell_lost(struct once *o)
 {
     struct list lost;
     list_init(&lost);
     list_take(&lost, &o->lost);
     if (list_empty(&lost)) return;
+    o->keeper_away = true;
+    appoint_deputy(o);
     pthread_mutex_unlock(&o->lock);
     for (struct link *at; (at = list_pop(&lost));) {
         struct lost_event *event = container_of(at, struct lost_event, link);
@@ -78,6 +99,11 @@ static void tell_lost(struct once *o)
         free(event);
     }
     pthread_mutex_lock(&o->lock);
+    o->keeper_away = false;
+    while (o->deputy) { /* never two of them on one descriptor: one would eat the other's wake-up */
+        wake(o);
+        pthread_cond_wait(&o->deputy_gone, &o->lock);
+    }
 }
 
 static void *keeper(void *ctx)
@@ -87,13 +113,7 @@ static void *keeper(void *ctx)
     while (!o->keeper_stop) {
         drive_turns(o);
         tell_lost(o);
-        int64_t next_ms = loop_next_ms(&o->loop, now_ms(o));
-        if (!list_empty(&o->lost)) next_ms = 0;
-        o->keeper_until_ms = next_ms < 0 ? INT64_MAX : now_ms(o) + next_ms;
-        pthread_mutex_unlock(&o->lock);
-        if (next_ms != 0) drive_sleep(o, next_ms);
-        pthread_mutex_lock(&o->lock);
-        o->keeper_until_ms = 0; /* awake: nobody needs to wake it */
+        if (list_empty(&o->lost)) doze(o);
     }
     pthread_mutex_unlock(&o->lock);
     return NULL;
@@ -141,7 +161,34 @@ void drive_leave(struct once *o)
 
 void drive_wake_caller(struct once *o, struct once_call *call)
 {
-    if (!once_is_hosted(o)) pthread_cond_signal(&call->cond);
+    if (once_is_hosted(o)) return;
+    pthread_cond_signal(&call->cond);
+    if (o->deputy) wake(o); /* it may be the one */
+}
+
+static void be_deputy(struct once *o)
+{
+    o->deputy = true;
+    doze(o);
+    o->deputy = false;
+    pthread_cond_signal(&o->deputy_gone);
+    drive_turns(o);
+}
+
+static void blocked_until(struct once *o, struct once_call *call)
+{
+    link_init(&call->link);
+    list_append(&o->blocked, &call->link);
+    while (!call->finished) {
+        if (o->keeper_away && !o->deputy) {
+            be_deputy(o);
+        } else {
+            remind_keeper(o);
+            pthread_cond_wait(&call->cond, &o->lock);
+        }
+    }
+    link_remove(&call->link);
+    if (o->keeper_away && !o->deputy) appoint_deputy(o);
 }
 
 void drive_until(struct once *o, struct once_call *call)
@@ -151,10 +198,7 @@ void drive_until(struct once *o, struct once_call *call)
         drive_sleep(o, loop_next_ms(&o->loop, now_ms(o)));
         drive_turns(o);
     }
-    while (!call->finished) {
-        remind_keeper(o);
-        pthread_cond_wait(&call->cond, &o->lock);
-    }
+    if (!call->finished) blocked_until(o, call);
 }
 
 /* ---- life ---- */
@@ -169,7 +213,9 @@ int drive_init(struct once *o, struct err *reterr)
     o->loop.wake = wake;
     o->loop.wake_ctx = o;
     list_init(&o->lost);
+    list_init(&o->blocked);
     pthread_mutex_init(&o->lock, NULL);
+    pthread_cond_init(&o->deputy_gone, NULL);
     return 0;
 }
 
@@ -198,6 +244,7 @@ void drive_fini(struct once *o)
     for (struct link *at; (at = list_pop(&o->lost));)
         free(container_of(at, struct lost_event, link));
     loop_fini(&o->loop);
+    pthread_cond_destroy(&o->deputy_gone);
     pthread_mutex_destroy(&o->lock);
     close(o->wake_fd);
 }

@@ -24,6 +24,9 @@ struct once {
     bool keeper_started, keeper_stop;
     int64_t keeper_until_ms; /* it sleeps until then unless woken */
     struct list lost;        /* struct lost_event: to be told by the keeper */
+    struct list blocked;     /* struct once_call: callers that sleep until they are answered */
+    bool keeper_away, deputy; /* telling an owner; a caller sleeps in its place meanwhile */
+    pthread_cond_t deputy_gone;
 };
 
 /* One call of the public API, blocking or not. */
@@ -35,6 +38,7 @@ struct once_call {
     int result;
     struct once_answer *answer;
     bool finished;
+    struct link link; /* while blocked */
     pthread_cond_t cond;
 };
 
