@@ -24,8 +24,8 @@
  * publish. Keep it out of logs.
  *
  * THREADS. A handle opened without ONCE_HOSTED may be used from any number of threads; calls
- * block. It runs one thread of its own that renews leases while your code works, and one for the
- * SQLite file. A handle opened with ONCE_HOSTED starts no renewal thread, belongs to one thread
+ * block. It runs one thread of its own that renews leases while your code works, one for the
+ * SQLite file, and one for on_lost callbacks if a claim asks for them. A handle opened with ONCE_HOSTED starts no renewal thread, belongs to one thread
  * and is driven by that thread's event loop: once_fd(), once_timeout_ms(), once_process().
  *
  * TIME. All durations are milliseconds. Zero means zero. Negative is an error.
@@ -157,8 +157,9 @@ struct once_lease {
 
 /* The lease is no longer yours: certain is 1 if the store said so, 0 if it could not be renewed
  * for as long as it lasts (that may be followed by a certain one). Stop the work if you can; a
- * publish may still be tried. Called from
- * once_process() or the handle's own thread; without ONCE_HOSTED it may call once_ functions. */
+ * publish may still be tried. With ONCE_HOSTED it is called from once_process(); otherwise on a
+ * thread of the handle's that does nothing else, and may call any once_ function but
+ * once_close(). */
 typedef void once_lost_fn(void *ctx, const struct once_lease *lease, int certain);
 
 #define ONCE_NO_RENEW 1u /* once_claim.flags: do not renew this lease for me */

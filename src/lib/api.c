@@ -172,12 +172,12 @@ static int claim_args(struct once *o, const struct once_claim *in, struct call_a
                                        .fingerprint = view(in->fingerprint) },
                                .wait_ms = in->wait_ms,
                                .renew = !(in->flags & ONCE_NO_RENEW) };
-    if (in->on_lost)
-        ret->owner = (struct owner){ .lost = owner_lost,
-                                     .shell = o,
-                                     .fn = (void (*)(void))in->on_lost,
-                                     .ctx = in->on_lost_ctx };
-    return 0;
+    if (!in->on_lost) return 0;
+    ret->owner = (struct owner){ .lost = owner_lost,
+                                 .shell = o,
+                                 .fn = (void (*)(void))in->on_lost,
+                                 .ctx = in->on_lost_ctx };
+    return drive_will_tell(o, reterr);
 }
 
 static int token_take(const char *text, struct token *ret, struct err *reterr)

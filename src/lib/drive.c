@@ -7,9 +7,9 @@
  * turns it right after starting its call, so that what can be answered from memory never changes
  * threads; then it sleeps until its call is finished. The keeper thread sleeps on the wake-up
  * descriptor and the next timer: it renews leases while the callers' own code runs, collects what
- * the stores have finished, and tells owners of lost leases with the lock released. While it is
- * away for that, one of the blocked callers is its deputy: the owner's code may make calls of its
- * own, or wait for somebody who does. */
+ * the stores have finished. It never runs the owners' code: an on_lost callback may take its time,
+ * make calls of its own, or wait for a thread that does, so those run on the teller thread, which
+ * is started with the first claim that wants to be told. */
 #include "base/check.h"
 #include "base/thread.h"
 #include "lib/handle.h"
@@ -78,42 +78,13 @@ static void doze(struct once *o)
     o->keeper_until_ms = 0; /* awake: nobody needs to wake it */
 }
 
-static void appoint_deputy(struct once *o)
-{
-    struct link *first = list_first(&o->blocked);
-    if (first) pthread_cond_signal(&container_of(first, struct once_call, link)->cond);
-}
-
-static void tell_lost(struct once *o)
-{
-    struct list lost;
-    list_init(&lost);
-    list_take(&lost, &o->lost);
-    if (list_empty(&lost)) return;
-    o->keeper_away = true;
-    appoint_deputy(o);
-    pthread_mutex_unlock(&o->lock);
-    for (struct link *at; (at = list_pop(&lost));) {
-        struct lost_event *event = container_of(at, struct lost_event, link);
-        event->fn(event->ctx, &event->lease, event->certain);
-        free(event);
-    }
-    pthread_mutex_lock(&o->lock);
-    o->keeper_away = false;
-    while (o->deputy) { /* never two of them on one descriptor: one would eat the other's wake-up */
-        wake(o);
-        pthread_cond_wait(&o->deputy_gone, &o->lock);
-    }
-}
-
 static void *keeper(void *ctx)
 {
     struct once *o = ctx;
     pthread_mutex_lock(&o->lock);
-    while (!o->keeper_stop) {
+    while (!o->stop) {
         drive_turns(o);
-        tell_lost(o);
-        if (list_empty(&o->lost)) doze(o);
+        doze(o);
     }
     pthread_mutex_unlock(&o->lock);
     return NULL;
@@ -123,10 +94,42 @@ static void *keeper(void *ctx)
 static void remind_keeper(struct once *o)
 {
     int64_t next_ms = loop_next_ms(&o->loop, now_ms(o));
-    bool sooner = next_ms >= 0 && now_ms(o) + next_ms < o->keeper_until_ms;
-    if (!sooner && list_empty(&o->lost)) return;
+    if (next_ms < 0 || now_ms(o) + next_ms >= o->keeper_until_ms) return;
     o->keeper_until_ms = 0;
     wake(o);
+}
+
+/* ---- the teller ---- */
+
+static void *teller(void *ctx)
+{
+    struct once *o = ctx;
+    pthread_mutex_lock(&o->lock);
+    for (;;) {
+        struct link *at = list_pop(&o->lost);
+        if (!at && o->stop) break;
+        if (!at) {
+            pthread_cond_wait(&o->lost_cond, &o->lock);
+            continue;
+        }
+        struct lost_event *event = container_of(at, struct lost_event, link);
+        pthread_mutex_unlock(&o->lock);
+        event->fn(event->ctx, &event->lease, event->certain);
+        free(event);
+        pthread_mutex_lock(&o->lock);
+    }
+    pthread_mutex_unlock(&o->lock);
+    return NULL;
+}
+
+int drive_will_tell(struct once *o, struct err *reterr)
+{
+    if (once_is_hosted(o)) return 0;
+    pthread_mutex_lock(&o->lock);
+    int r = o->teller_started ? 0 : thread_start(&o->teller, teller, o, reterr);
+    if (!r) o->teller_started = true;
+    pthread_mutex_unlock(&o->lock);
+    return r;
 }
 
 void drive_lost(struct once *o, once_lost_fn *fn, void *ctx, const struct once_lease *lease,
@@ -142,6 +145,7 @@ void drive_lost(struct once *o, once_lost_fn *fn, void *ctx, const struct once_l
     *event = (struct lost_event){ .fn = fn, .ctx = ctx, .lease = *lease, .certain = certain };
     link_init(&event->link);
     list_append(&o->lost, &event->link);
+    pthread_cond_signal(&o->lost_cond);
 }
 
 /* ---- callers ---- */
@@ -161,34 +165,7 @@ void drive_leave(struct once *o)
 
 void drive_wake_caller(struct once *o, struct once_call *call)
 {
-    if (once_is_hosted(o)) return;
-    pthread_cond_signal(&call->cond);
-    if (o->deputy) wake(o); /* it may be the one */
-}
-
-static void be_deputy(struct once *o)
-{
-    o->deputy = true;
-    doze(o);
-    o->deputy = false;
-    pthread_cond_signal(&o->deputy_gone);
-    drive_turns(o);
-}
-
-static void blocked_until(struct once *o, struct once_call *call)
-{
-    link_init(&call->link);
-    list_append(&o->blocked, &call->link);
-    while (!call->finished) {
-        if (o->keeper_away && !o->deputy) {
-            be_deputy(o);
-        } else {
-            remind_keeper(o);
-            pthread_cond_wait(&call->cond, &o->lock);
-        }
-    }
-    link_remove(&call->link);
-    if (o->keeper_away && !o->deputy) appoint_deputy(o);
+    if (!once_is_hosted(o)) pthread_cond_signal(&call->cond);
 }
 
 void drive_until(struct once *o, struct once_call *call)
@@ -198,7 +175,10 @@ void drive_until(struct once *o, struct once_call *call)
         drive_sleep(o, loop_next_ms(&o->loop, now_ms(o)));
         drive_turns(o);
     }
-    if (!call->finished) blocked_until(o, call);
+    while (!call->finished) {
+        remind_keeper(o);
+        pthread_cond_wait(&call->cond, &o->lock);
+    }
 }
 
 /* ---- life ---- */
@@ -213,9 +193,8 @@ int drive_init(struct once *o, struct err *reterr)
     o->loop.wake = wake;
     o->loop.wake_ctx = o;
     list_init(&o->lost);
-    list_init(&o->blocked);
     pthread_mutex_init(&o->lock, NULL);
-    pthread_cond_init(&o->deputy_gone, NULL);
+    pthread_cond_init(&o->lost_cond, NULL);
     return 0;
 }
 
@@ -231,11 +210,13 @@ void drive_stop(struct once *o)
 {
     if (!o->keeper_started) return;
     pthread_mutex_lock(&o->lock);
-    o->keeper_stop = true;
+    o->stop = true;
+    pthread_cond_signal(&o->lost_cond);
     pthread_mutex_unlock(&o->lock);
     wake(o);
     pthread_join(o->keeper, NULL);
-    o->keeper_started = false;
+    if (o->teller_started) pthread_join(o->teller, NULL);
+    o->keeper_started = o->teller_started = false;
 }
 
 void drive_fini(struct once *o)
@@ -244,7 +225,7 @@ void drive_fini(struct once *o)
     for (struct link *at; (at = list_pop(&o->lost));)
         free(container_of(at, struct lost_event, link));
     loop_fini(&o->loop);
-    pthread_cond_destroy(&o->deputy_gone);
+    pthread_cond_destroy(&o->lost_cond);
     pthread_mutex_destroy(&o->lock);
     close(o->wake_fd);
 }

@@ -20,13 +20,11 @@ struct once {
 
     /* Without ONCE_HOSTED everything above is guarded by the lock (drive.c). */
     pthread_mutex_t lock;
-    pthread_t keeper;
-    bool keeper_started, keeper_stop;
+    pthread_t keeper, teller;
+    bool keeper_started, teller_started, stop;
     int64_t keeper_until_ms; /* it sleeps until then unless woken */
-    struct list lost;        /* struct lost_event: to be told by the keeper */
-    struct list blocked;     /* struct once_call: callers that sleep until they are answered */
-    bool keeper_away, deputy; /* telling an owner; a caller sleeps in its place meanwhile */
-    pthread_cond_t deputy_gone;
+    struct list lost;        /* struct lost_event: to be told by the teller */
+    pthread_cond_t lost_cond;
 };
 
 /* One call of the public API, blocking or not. */
@@ -38,7 +36,6 @@ struct once_call {
     int result;
     struct once_answer *answer;
     bool finished;
-    struct link link; /* while blocked */
     pthread_cond_t cond;
 };
 
@@ -50,7 +47,8 @@ static inline bool once_is_hosted(const struct once *o)
 /* drive.c */
 int drive_init(struct once *o, struct err *reterr);  /* before the store is opened */
 int drive_start(struct once *o, struct err *reterr); /* after the engine is there */
-void drive_stop(struct once *o);                     /* ends the keeper; safe on any prefix */
+int drive_will_tell(struct once *o, struct err *reterr); /* before a claim with on_lost */
+void drive_stop(struct once *o);                     /* ends the threads; safe on any prefix */
 void drive_fini(struct once *o);
 void drive_enter(struct once *o); /* before touching the engine; the time is now */
 void drive_leave(struct once *o);
