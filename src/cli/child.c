@@ -2,12 +2,12 @@
 #include "cli/child.h"
 
 #include "cli/cli.h"
+#include "cli/warden.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -42,19 +42,24 @@ static char **joined_env(char *const *more)
     return env;
 }
 
+struct becoming {
+    const struct child_plan *plan;
+    char **env;
+    int pipes[PIPES][2];
+};
+
 /* Between fork and exec, in a process with threads: only what a signal handler may do. */
-static void become(const struct child_plan *plan, char **env, int pipes[PIPES][2], pid_t parent)
+static int become(void *ctx)
 {
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != parent) _exit(STATUS_INTERNAL); /* it died before we could ask */
-    dup2(pipes[PIPE_OUT][1], STDOUT_FILENO);
-    dup2(pipes[PIPE_ERR][1], STDERR_FILENO);
-    sigaction(SIGPIPE, &plan->on_pipe, NULL);
-    sigprocmask(SIG_SETMASK, &plan->mask, NULL);
-    execvpe(plan->argv[0], plan->argv, env);
+    const struct becoming *b = ctx;
+    dup2(b->pipes[PIPE_OUT][1], STDOUT_FILENO);
+    dup2(b->pipes[PIPE_ERR][1], STDERR_FILENO);
+    sigaction(SIGPIPE, &b->plan->on_pipe, NULL);
+    sigprocmask(SIG_SETMASK, &b->plan->mask, NULL);
+    execvpe(b->plan->argv[0], b->plan->argv, b->env);
     int why = errno;
-    ssize_t n = write(pipes[PIPE_EXEC][1], &why, sizeof why);
-    _exit(n == sizeof why ? STATUS_NOT_FOUND : STATUS_INTERNAL);
+    ssize_t n = write(b->pipes[PIPE_EXEC][1], &why, sizeof why);
+    return n == sizeof why ? STATUS_NOT_FOUND : STATUS_INTERNAL;
 }
 
 /* 0: the command runs, its exec closed the pipe. Otherwise errno of the exec. */
@@ -69,31 +74,25 @@ static int exec_result(int fd)
 
 int child_start(const struct child_plan *plan, struct child *ret_child, struct err *reterr)
 {
-    int pipes[PIPES][2] = { { -1, -1 }, { -1, -1 }, { -1, -1 } };
-    pid_t parent = getpid(), pid = -1;
-    int why = 0;
-    char **env = joined_env(plan->env);
-    for (int i = 0; env && !why && i < PIPES; i++)
-        if (pipe2(pipes[i], O_CLOEXEC) < 0) why = errno;
-    if (env && !why && (pid = fork()) < 0) why = errno;
-    if (pid == 0) become(plan, env, pipes, parent);
-    free(env);
-    close_ends(pipes, 1);
-    if (pid < 0) {
-        close_ends(pipes, 0);
-        return err_set(reterr, ERR_UNAVAILABLE, "cannot start a process: %s",
-                       strerror(why ? why : ENOMEM));
-    }
-    why = exec_result(pipes[PIPE_EXEC][0]);
-    close(pipes[PIPE_EXEC][0]);
+    struct becoming b = { plan, joined_env(plan->env), { { -1, -1 }, { -1, -1 }, { -1, -1 } } };
+    pid_t owner = getpid(), pid = -1;
+    int why = b.env ? 0 : ENOMEM;
+    for (int i = 0; !why && i < PIPES; i++)
+        if (pipe2(b.pipes[i], O_CLOEXEC) < 0) why = errno;
+    if (!why && (pid = fork()) < 0) why = errno;
+    if (pid == 0) warden_run(owner, become, &b);
+    free(b.env);
+    close_ends(b.pipes, 1);
+    if (!why) why = exec_result(b.pipes[PIPE_EXEC][0]);
     if (why) {
-        waitpid(pid, NULL, 0);
-        close(pipes[PIPE_OUT][0]);
-        close(pipes[PIPE_ERR][0]);
-        return why;
+        close_ends(b.pipes, 0);
+        if (pid > 0) waitpid(pid, NULL, 0);
+        if (pid > 0) return why;
+        return err_set(reterr, ERR_UNAVAILABLE, "cannot start a process: %s", strerror(why));
     }
+    close(b.pipes[PIPE_EXEC][0]);
     *ret_child =
-        (struct child){ .pid = pid, .out = pipes[PIPE_OUT][0], .err = pipes[PIPE_ERR][0] };
+        (struct child){ .pid = pid, .out = b.pipes[PIPE_OUT][0], .err = b.pipes[PIPE_ERR][0] };
     return 0;
 }
 
@@ -111,7 +110,7 @@ void child_signal(const struct child *c, int signal)
     if (!c->ended) kill(c->pid, signal); /* not reaped yet: the number is still its own */
 }
 
-bool child_shares_our_terminal(const struct child *c)
+void child_kill(const struct child *c)
 {
-    return getpgid(c->pid) == getpgrp();
+    child_signal(c, WARDEN_KILL);
 }

@@ -1,8 +1,8 @@
 /* child.h - the command of once run, as a process.
  *
- * It dies with us: the kernel kills it when we are killed, so that whoever takes the key over
- * does not run beside it. It inherits stdin, the signal mask and dispositions that once was
- * started with, and nothing else of ours. */
+ * It dies with us, and so does everything it has started (warden.h): whoever takes the key over
+ * after us does not run beside it. It inherits stdin, the signal mask and dispositions that
+ * once was started with, and nothing else of ours. */
 #ifndef CLI_CHILD_H
 #define CLI_CHILD_H
 
@@ -20,7 +20,7 @@ struct child_plan {
 };
 
 struct child {
-    pid_t pid;    /* 0: none was started */
+    pid_t pid;    /* of its warden, which ends as it ends; 0: none was started */
     int out, err; /* reading ends of its pipes; the caller closes them */
     bool ended;
     int exit_status; /* once it has ended: 128 + n for signal n */
@@ -32,6 +32,6 @@ int child_start(const struct child_plan *plan, struct child *ret_child, struct e
 
 void child_reap(struct child *c); /* notices that it has ended; does not wait */
 void child_signal(const struct child *c, int signal);
-bool child_shares_our_terminal(const struct child *c);
+void child_kill(const struct child *c); /* and everything it has started */
 
 #endif

@@ -67,12 +67,6 @@ _Noreturn void die_by_signal(int signal)
     _exit(STATUS_SIGNAL + signal);
 }
 
-/* The terminal sends its signals to the whole foreground group: the command has it already. */
-static bool command_has_it(const struct runner *r, const struct signalfd_siginfo *info)
-{
-    return info->ssi_code == SI_KERNEL && child_shares_our_terminal(&r->child);
-}
-
 static void on_ending_signal(struct runner *r, const struct signalfd_siginfo *info)
 {
     int signal = (int)info->ssi_signo;
@@ -83,7 +77,8 @@ static void on_ending_signal(struct runner *r, const struct signalfd_siginfo *in
         if (r->call) once_cancel(r->once, r->call);
         return;
     }
-    if (!command_has_it(r, info)) child_signal(&r->child, signal);
+    /* What comes from the terminal was sent to the whole group, the warden included. */
+    if (info->ssi_code != SI_KERNEL) child_signal(&r->child, signal);
 }
 
 static void take_signals(struct runner *r)
@@ -114,7 +109,7 @@ static int wait_ms(const struct runner *r)
 static void kill_if_due(struct runner *r)
 {
     if (!r->kill_at_ms || now_monotonic_ms() < r->kill_at_ms) return;
-    child_signal(&r->child, SIGKILL);
+    child_kill(&r->child);
     r->kill_at_ms = 0;
 }
 

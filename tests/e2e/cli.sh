@@ -10,6 +10,7 @@ export LC_ALL=C
 
 once=$(realpath "$1")/once
 man=$(realpath "$(dirname "$0")/../../docs/once.1")
+[ -x "$once" ] || { echo "Bail out! there is no $once"; exit 1; }
 work=$(mktemp -d)
 limit=30 # seconds; far more than anything takes
 count=0 failures=0
@@ -312,22 +313,29 @@ fi
 
 # ---- run: crashes ------------------------------------------------------------------------------
 
-background owner run --key crash --lease 500ms -- ./worker crash
+# The shell's own child must go, too: it writes its number before it says that it has started.
+cat >family <<'EOF'
+#!/bin/sh
+sh -c 'echo $$ >grandchild; exec ./worker "$1"' _ "$1"
+echo "child of $1 ended"
+EOF
+chmod +x family
+background owner run --key crash --lease 500ms -- ./family crash
 owner=$pid
 await_start
-read -r child </proc/$owner/task/$owner/children
-background waiter run --key crash --lease 500ms -- ./worker crash
+read -r grandchild <grandchild
+background waiter run --key crash --lease 500ms -- ./family crash
 waiter=$pid
 kill -KILL $owner
 wait $owner 2>/dev/null
-over "$child"
-report $? "run: a killed owner takes its command with it"
+over "$grandchild"
+report $? "run: a killed owner takes everything below its command with it"
 await_start
 go_on
 ended $waiter
 is "run: a waiter takes over" "$status" 0
 is "run: runs it once more" "$(wc -l <crash.ran)" 2
-is "run: to its end" "$(tail -n 1 waiter.out)" "end of crash"
+is "run: to its end" "$(tail -n 1 waiter.out)" "child of crash ended"
 
 background owner run --key stopped --lease 300ms -- ./worker stopped
 owner=$pid
