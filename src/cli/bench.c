@@ -148,8 +148,7 @@ static double syncs_per_s(const char *dir, int64_t time_ms)
     return (double)done / ((double)(now_monotonic_us() - start_us) / 1e6);
 }
 
-/* ---- a directory of its own ---------------------------------------------------------------
- */
+/* ---- a directory of its own ------------------------------------------------------------- */
 
 static const char *base_dir(const struct args *args)
 {
@@ -169,8 +168,7 @@ static void remove_dir(const char *path)
     rmdir(path);
 }
 
-/* ---- the measurements ---------------------------------------------------------------------
- */
+/* ---- the measurements ------------------------------------------------------------------- */
 
 static const struct measure {
     const char *name, *text;
@@ -245,8 +243,8 @@ const struct command bench_command = {
     .name = "bench",
     .summary = "Measure what this machine can do, in a few seconds",
     .details =
-        "Works in a directory of its own and never touches your data. Compare the lines with\n"
-        "each other: claims in flight together share one durable write.\n",
+        "Works in a directory of its own and never touches your data. Compare the lines\n"
+        "with each other: claims in flight together share one durable write.\n",
     .options = bench_options,
     .run = bench_run,
 };

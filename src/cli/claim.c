@@ -64,13 +64,12 @@ const struct command claim_command = {
     .operands_min = 2,
     .operands_max = 2,
     .options = claim_options,
-    .details = "Prints the outcome on the first line. After 'claimed': token, fence and lease, "
-               "one per\n"
-               "line. After 'cached': the value, byte for byte.\n\n"
-               "The lease runs from now and nobody renews it: publish, renew or release before "
-               "it ends,\n"
-               "or the next caller takes over. Give the fence to whatever you write to and let "
-               "it refuse\n"
-               "smaller ones. Whoever has the token can publish: keep it out of logs.\n",
+    .details =
+        "Prints the outcome on the first line. After 'claimed': token, fence and lease,\n"
+        "one per line. After 'cached': the value, byte for byte.\n\n"
+        "The lease runs from now and nobody renews it: publish, renew or release before\n"
+        "it ends, or the next caller takes over. Give the fence to whatever you write to\n"
+        "and let it refuse smaller ones. Whoever has the token can publish: keep it out\n"
+        "of logs.\n",
     .run = claim_run,
 };

@@ -81,6 +81,17 @@ void print_escaped(FILE *to, struct bytes text)
     }
 }
 
+void print_quoted(FILE *to, const char *word)
+{
+    putc('\'', to);
+    for (; *word; word++)
+        if (*word == '\'')
+            fputs("'\\''", to);
+        else
+            putc(*word, to);
+    putc('\'', to);
+}
+
 static json_t *json_base64(struct bytes value)
 {
     char *text = malloc(4 * (value.len / 3 + 1) + 1);

@@ -18,6 +18,9 @@ const char *format_size(uint64_t bytes, char out[SIZE_TEXT_BYTES]);
 /* Scope or key as one word that cannot play tricks with a terminal. */
 void print_escaped(FILE *to, struct bytes text);
 
+/* As one word of a shell's command line. */
+void print_quoted(FILE *to, const char *word);
+
 /* A JSON string, or {"base64": "..."} for what is not UTF-8. NULL: out of memory. */
 json_t *json_bytes(struct bytes value);
 

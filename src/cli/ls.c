@@ -105,8 +105,9 @@ const struct command ls_command = {
     .operands = "[SCOPE]",
     .operands_max = 1,
     .details =
-        "One line per record: its state, its age, how long the lease still runs or the answer\n"
-        "is still kept, its fence, the size of the answer. 'lapsed' is a claim whose owner\n"
-        "is gone: the next caller takes it over. With --json: one object per line.\n",
+        "One line per record: its state, its age, how long the lease still runs or the\n"
+        "answer is still kept, its fence, the size of the answer. 'lapsed' is a claim\n"
+        "whose owner is gone: the next caller takes it over. With --json: one object per\n"
+        "line.\n",
     .run = ls_run,
 };

@@ -36,8 +36,7 @@ static struct once_owned owned_of(const struct args *args)
     return in;
 }
 
-/* ---- publish ------------------------------------------------------------------------------
- */
+/* ---- publish ---------------------------------------------------------------------------- */
 
 enum { PUBLISH_OMIT, PUBLISH_END };
 
@@ -106,16 +105,14 @@ const struct command publish_command = {
     .operands_max = 4,
     .options = publish_options,
     .details =
-        "Everybody who asks for the key gets this value, from now until its retention ends.\n"
-        "'-' reads it from stdin, up to 1 MiB. Publishing the same value with the same token\n"
-        "again is fine. If the claim is no longer yours, nothing changes, the exit status is "
-        "5\n"
-        "and the canonical answer, if there is one, is printed.\n",
+        "Everybody who asks for the key gets this value, from now until its retention\n"
+        "ends. '-' reads it from stdin, up to 1 MiB. Publishing the same value with the\n"
+        "same token again is fine. If the claim is no longer yours, nothing changes, the\n"
+        "exit status is 5 and the canonical answer, if there is one, is printed.\n",
     .run = publish_run,
 };
 
-/* ---- release ------------------------------------------------------------------------------
- */
+/* ---- release ---------------------------------------------------------------------------- */
 
 static int release_run(struct cli *cli, const struct args *args)
 {
@@ -132,8 +129,7 @@ const struct command release_command = {
     .run = release_run,
 };
 
-/* ---- renew --------------------------------------------------------------------------------
- */
+/* ---- renew ------------------------------------------------------------------------------ */
 
 enum { RENEW_LEASE, RENEW_END };
 

@@ -71,9 +71,9 @@ const struct command peek_command = {
     .operands_max = 2,
     .options = peek_options,
     .details =
-        "Prints the value byte for byte. The result of a once run (scope 'run' unless told\n"
-        "otherwise) is summed up on a terminal. Does not wait: a key that somebody is\n"
-        "working on is exit status 4.\n",
+        "Prints the value byte for byte. The result of a once run (scope 'run' unless\n"
+        "told otherwise) is summed up on a terminal. Does not wait: a key that somebody\n"
+        "is working on is exit status 4.\n",
     .run = peek_run,
 };
 

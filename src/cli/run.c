@@ -41,13 +41,11 @@ static const struct option run_options[] = {
     [RUN_LEASE] = { "lease", 'l', OPTION_DURATION, .value = "D", .fallback = "30s",
                     .help = "after a crash, the next caller takes over within this time" },
     [RUN_WAIT] = { "wait", 'w', OPTION_DURATION, .value = "D",
-                   .help = "for the one that runs it; 0: not at all (default: as long as it "
-                           "lives)" },
+                   .help = "0: do not wait (default: as long as its owner lives)" },
     [RUN_RETAIN] = { "retain", 'r', OPTION_DURATION, .value = "D", .fallback = "24h",
                      .help = "how long the answer is kept" },
     [RUN_FINGERPRINT] = { "fingerprint", 'f', OPTION_TEXT, .value = "TEXT",
-                          .help =
-                              "what must be equal for a replay (default: the command line)" },
+                          .help = "what makes calls the same (default: the command line)" },
     [RUN_ON_FAILURE] = { "on-failure", .kind = OPTION_CHOICE, .value = "WHAT",
                          .fallback = "release", .choices = { "store", "release" },
                          .help = "release: a retry runs it again; store: replay the failure" },
@@ -67,8 +65,7 @@ struct run {
     struct result_end end;
 };
 
-/* ---- saying it ----------------------------------------------------------------------------
- */
+/* ---- saying it -------------------------------------------------------------------------- */
 
 /* "ran" or "replayed"; with --json always, otherwise with --mark. */
 static void mark(const struct run *run, const char *what, uint64_t fence)
@@ -97,21 +94,17 @@ static void mark(const struct run *run, const char *what, uint64_t fence)
 }
 
 /* An ending without an output: JSON on stderr, because stdout is the command's. */
-static int refused(const struct run *run, const char *fmt, const char *hint)
+static int refused(const struct run *run, const char *text)
 {
     const struct once_answer *a = &run->runner.answer;
-    if (run->cli->json) {
+    if (run->cli->json)
         print_json(stderr, answer_json(a));
-    } else {
-        char text[256];
-        snprintf(text, sizeof text, "%s: %s", once_outcome_name(a->outcome), fmt);
-        cli_error("%s%s", text, hint);
-    }
+    else
+        cli_error("%s: %s", once_outcome_name(a->outcome), text);
     return once_outcome_exit_status(a->outcome);
 }
 
-/* ---- replay -------------------------------------------------------------------------------
- */
+/* ---- replay ----------------------------------------------------------------------------- */
 
 static int replay(struct run *run)
 {
@@ -133,8 +126,7 @@ static int replay(struct run *run)
     return run->end.exit_status ? run->end.exit_status : STATUS_INTERNAL;
 }
 
-/* ---- endings of our own run ---------------------------------------------------------------
- */
+/* ---- endings of our own run ------------------------------------------------------------- */
 
 static struct once_owned owned(const struct run *run)
 {
@@ -173,13 +165,17 @@ static int not_executed(struct run *run, int why)
 
 static int lost(struct run *run)
 {
-    char hint[700];
-    run->runner.answer.outcome = ONCE_LOST;
-    snprintf(hint, sizeof hint, "; see: once peek %s '%s'", run->scope, run->key);
-    return refused(run,
-                   "another owner took over while the command ran; its answer is the one that "
-                   "counts, not this one",
-                   hint);
+    struct once_answer *a = &run->runner.answer;
+    a->outcome = ONCE_LOST;
+    a->has_value = 0; /* the answer of the other owner: not for this caller's stderr */
+    int status =
+        refused(run, "another owner took over while the command ran; its answer is the "
+                     "one that counts, not this one");
+    if (run->cli->quiet || run->cli->json) return status;
+    fprintf(stderr, "once: to see it: once peek %s ", run->scope);
+    print_quoted(stderr, run->key);
+    putc('\n', stderr);
+    return status;
 }
 
 /* Now and then, what is past retention is removed: by short-lived processes, nobody else would.
@@ -232,8 +228,7 @@ static int failed(struct run *run)
     return run->end.exit_status;
 }
 
-/* ---- the run ------------------------------------------------------------------------------
- */
+/* ---- the run ---------------------------------------------------------------------------- */
 
 static int work(struct run *run)
 {
@@ -277,14 +272,12 @@ static int answered(struct run *run)
     case ONCE_CACHED:
         return replay(run);
     case ONCE_MISMATCH:
-        return refused(run, "this key was used with another command line",
-                       "; use another key, or "
-                       "the same --fingerprint");
+        return refused(run, "this key was used with another command line; use another key, or "
+                            "the same --fingerprint");
     case ONCE_ALREADY_DONE:
-        return refused(run, "it was run, but its output was too large to keep",
-                       "; do not retry");
+        return refused(run, "it was run, but its output was too large to keep; do not retry");
     default:
-        return refused(run, once_outcome_text(a->outcome), "");
+        return refused(run, once_outcome_text(a->outcome));
     }
 }
 
@@ -340,25 +333,20 @@ const struct command run_command = {
     .style = ARGS_LEADING,
     .options = run_options,
     .details =
-        "The first caller runs the command, its output streaming as usual. Every other "
-        "caller,\n"
-        "at the same time or later, gets the same stdout, stderr and exit status without "
-        "running\n"
-        "it. While it runs, others wait; if its owner is killed, the command is killed with "
-        "it\n"
-        "and one of them takes over. Another command line under the same key is refused "
-        "(3).\n\n"
-        "A command that fails (any exit status but 0, or a signal) is not recorded unless you "
-        "say\n"
-        "--on-failure store: its key is released, so that a retry runs it again. The same "
-        "goes\n"
-        "for a run that you interrupt: Ctrl-C reaches the command, and the key is released.\n\n"
-        "The exit status is the command's, 128+n if signal n ended it, 127 or 126 if it could "
-        "not\n"
-        "be executed; otherwise one of those below. --mark, or --json, tell which on "
-        "stderr.\n\n"
-        "The command finds ONCE_RUN_SCOPE, ONCE_RUN_KEY and ONCE_RUN_FENCE in its "
-        "environment.\n"
-        "The fence grows with every owner: let what you write to refuse smaller ones.\n",
+        "The first caller runs the command, its output streaming as usual. Every other\n"
+        "caller, at the same time or later, gets the same stdout, stderr and exit status\n"
+        "without running it. While it runs, others wait; if its owner is killed, the\n"
+        "command and all it started are killed with it, and one of them takes over.\n"
+        "Another command line under the same key is refused (3).\n\n"
+        "A command that fails (any exit status but 0, or a signal) is not recorded unless\n"
+        "you say --on-failure store: its key is released, so that a retry runs it again.\n"
+        "The same goes for a run that you interrupt: Ctrl-C reaches the command, and the\n"
+        "key is released.\n\n"
+        "The exit status is the command's, 128+n if signal n ended it, 127 or 126 if it\n"
+        "could not be executed; otherwise one of those below. --mark, or --json, tell\n"
+        "which on stderr.\n\n"
+        "The command finds ONCE_RUN_SCOPE, ONCE_RUN_KEY and ONCE_RUN_FENCE in its\n"
+        "environment. The fence grows with every owner: let what you write to refuse\n"
+        "smaller ones.\n",
     .run = run_run,
 };
