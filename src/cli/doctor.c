@@ -131,6 +131,7 @@ enum { SYNCS = 20 };
 /* Median microseconds of a small write made durable; negative errno. */
 static int64_t sync_time_us(const char *dir)
 {
+    static const char small[32] = "once doctor";
     int64_t took[SYNCS];
     char path[PATH_MAX + 32];
     snprintf(path, sizeof path, "%s/.doctor-XXXXXX", dir);
@@ -139,7 +140,7 @@ static int64_t sync_time_us(const char *dir)
     unlink(path);
     for (int i = 0; i < SYNCS; i++) {
         int64_t start = now_monotonic_us();
-        if (write(fd, path, 32) != 32 || fdatasync(fd) < 0) {
+        if (write(fd, small, sizeof small) != sizeof small || fdatasync(fd) < 0) {
             int why = errno;
             close(fd);
             return -why;
