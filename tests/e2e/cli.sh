@@ -337,6 +337,18 @@ is "run: a waiter takes over" "$status" 0
 is "run: runs it once more" "$(wc -l <crash.ran)" 2
 is "run: to its end" "$(tail -n 1 waiter.out)" "child of crash ended"
 
+background owner run --key orphan -- ./worker orphan
+owner=$pid
+await_start
+read -r warden </proc/$owner/task/$owner/children
+read -r command </proc/"$warden"/task/"$warden"/children
+kill -KILL "$warden"
+ended $owner
+is "run: killing the process between is killing the command" "$status" 137
+over "$command"
+report $? "run: which does not go on"
+ends "run: and the key is free" 6 peek run orphan
+
 background owner run --key stopped --lease 300ms -- ./worker stopped
 owner=$pid
 await_start
