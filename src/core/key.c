@@ -37,13 +37,9 @@ size_t key_frame(const struct key *k, uint8_t *out)
 {
     CHECK(k->scope.len >= 1 && k->scope.len <= SCOPE_BYTES_MAX);
     CHECK(k->name.len >= 1 && k->name.len <= KEY_BYTES_MAX);
-    if (BUG(SHARED_SCOPE)) {
-        out[0] = 1, out[1] = 's';
-        memcpy(out + 2, k->name.data, k->name.len);
-        return 2 + k->name.len;
-    }
     out[0] = (uint8_t)k->scope.len;
     memcpy(out + 1, k->scope.data, k->scope.len);
+    if (BUG(SHARED_SCOPE)) memset(out + 1, 's', k->scope.len);
     memcpy(out + 1 + k->scope.len, k->name.data, k->name.len);
     return 1 + k->scope.len + k->name.len;
 }

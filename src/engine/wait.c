@@ -298,7 +298,6 @@ static void head_failed(struct waitlist *w, struct call *c)
     bool pointless = err.code != ERR_AMBIGUOUS && err.code != ERR_UNAVAILABLE;
     if (pointless || past_deadline(c)) {
         leave(c);
-        if (c->maybe) engine_abandon(e, &c->args.key, &c->op->in.token);
         call_finish_err(c, err.code, err.text);
     } else {
         call_set_state(c, CALL_PARKED);
@@ -349,7 +348,7 @@ static void answer_all(struct waitlist *w, struct call *head)
         leave_with(c, &out);
     }
     blob_unref(out.value);
-    ask(w);
+    if (!BUG(WAKE_ONE_ON_PUBLISH)) ask(w);
 }
 
 void wait_answered(struct call *c)
@@ -367,7 +366,6 @@ void wait_answered(struct call *c)
         close_if_empty(w);
         return;
     }
-    c->maybe = false;
     w->failures = 0;
     w->confirmed = w->asked;
     if (c->op->out.outcome == OUTCOME_CLAIMED)
