@@ -100,7 +100,7 @@ $(eval $(call suite,model,))
 $(eval $(call suite,schedule,))
 $(eval $(call suite,sim,))
 $(eval $(call suite,threads,))
-$(eval $(call suite,oom,-Wl$(comma)--wrap=malloc -Wl$(comma)--wrap=calloc -Wl$(comma)--wrap=realloc))
+$(eval $(call suite,oom,$(addprefix -Wl$(comma)--wrap=,malloc calloc realloc free strdup)))
 
 # The museum drives the simulator, the schedules and the model: their code is in it, but not
 # their main().

@@ -104,6 +104,7 @@ struct op {
     struct link link;
     bool canceled, parked; /* parked: a WATCH whose record is still what was seen */
     bool degraded, at_coord; /* tiered: coord failed; coord granted the claim, has the watch */
+    void *step; /* tiered: ready for what coord has to be told */
     struct loop *loop;
     int64_t submitted_ms;
     struct op_frame frames[OP_FRAMES_MAX];

@@ -44,7 +44,10 @@ struct tiered {
 };
 
 /* One step at coord on behalf of an op, or of nobody (parent NULL). The op goes on when the step
- * is done or overdue; an overdue step is left behind and freed when coord lets go of it. */
+ * is done or overdue; an overdue step is left behind and freed when coord lets go of it.
+ *
+ * An op that changes the ledger has its step before it asks (step_reserve), and a claim keeps its
+ * first one: if memory runs out in between, coord can still be told. */
 typedef void step_then(struct tiered *t, struct op *parent, const struct op *answered);
 
 struct step {
@@ -114,21 +117,33 @@ static void go_on(struct tiered *t, struct op *parent, step_then *then, const st
     then(t, parent, answered);
 }
 
+static void step_free(struct step *s)
+{
+    if (!s) return;
+    op_free(s->op);
+    free(s);
+}
+
 static void step_done(struct op *op, void *ctx)
 {
     struct step *s = ctx;
     struct tiered *t = s->tiered;
     timer_stop(t->base.loop, &s->deadline);
     t->steps--;
-    if (!s->overdue) { /* in time: later it says nothing about now, and nobody waits for it */
-        if (op->err.code)
-            coord_failed(t, op->err.code);
-        else
-            coord_worked(t, op->epoch);
-        go_on(t, s->parent, s->then, op->err.code ? NULL : op);
+    if (s->overdue) { /* it says nothing about now, and nobody waits for it */
+        step_free(s);
+        return;
     }
-    op_free(op);
-    free(s);
+    if (op->err.code)
+        coord_failed(t, op->err.code);
+    else
+        coord_worked(t, op->epoch);
+    if (!s->parent) {
+        step_free(s);
+        return;
+    }
+    s->parent->step = s;
+    go_on(t, s->parent, s->then, op->err.code ? NULL : op);
 }
 
 static void step_overdue(struct timer *timer)
@@ -140,39 +155,74 @@ static void step_overdue(struct timer *timer)
     go_on(s->tiered, s->parent, s->then, NULL);
 }
 
-/* Takes over `op`; NULL, like a lack of memory, counts as a coord that did not answer. */
-static void step_start(struct tiered *t, struct op *parent, struct op *op, step_then *then)
+/* Takes over `op`. NULL, like a lack of memory, gives NULL. */
+static struct step *step_new(struct tiered *t, struct op *op)
 {
     struct step *s = op ? malloc(sizeof *s) : NULL;
     if (!s) {
         op_free(op);
+        return NULL;
+    }
+    *s = (struct step){ .tiered = t, .op = op };
+    timer_init(&s->deadline, step_overdue);
+    return s;
+}
+
+static bool step_reserve(struct tiered *t, struct op *parent)
+{
+    if (!parent->step) parent->step = step_new(t, op_copy(parent, parent->verb));
+    return parent->step;
+}
+
+/* The op's step, for the caller to fill in; NULL: coord is not to be asked, or cannot be. */
+static struct step *step_for(struct tiered *t, struct op *parent, enum verb verb)
+{
+    if (t->open || !step_reserve(t, parent)) return NULL;
+    struct step *s = parent->step;
+    parent->step = NULL;
+    op_clear_answer(s->op);
+    s->op->verb = verb;
+    return s;
+}
+
+/* NULL counts as a coord that did not answer. */
+static void step_start(struct tiered *t, struct op *parent, struct step *s, step_then *then)
+{
+    if (!s) {
         go_on(t, parent, then, NULL);
         return;
     }
-    *s = (struct step){ .tiered = t, .op = op, .parent = parent, .then = then };
-    timer_init(&s->deadline, step_overdue);
+    s->parent = parent;
+    s->then = then;
     timer_set(t->base.loop, &s->deadline, t->base.loop->now_ms + t->options.coord_deadline_ms);
     t->steps++;
-    op_push(op, step_done, s);
-    store_submit(t->coord, op);
+    op_push(s->op, step_done, s);
+    store_submit(t->coord, s->op);
 }
 
 static void coord_step(struct tiered *t, struct op *parent, enum verb verb, step_then *then)
 {
-    step_start(t, parent, t->open ? NULL : op_copy(parent, verb), then);
+    step_start(t, parent, step_for(t, parent, verb), then);
 }
 
 static void probe(struct timer *timer)
 {
     struct tiered *t = container_of(timer, struct tiered, probe_timer);
-    step_start(t, NULL, op_new(VERB_PING, NULL, NULL), NULL);
+    step_start(t, NULL, step_new(t, op_new(VERB_PING, NULL, NULL)), NULL);
     probe_later(t); /* until one works and closes the breaker */
 }
 
 /* ---- answering ---- */
 
+static void step_drop(struct op *op)
+{
+    step_free(op->step);
+    op->step = NULL;
+}
+
 static void answer(struct op *op)
 {
+    step_drop(op);
     op->out.degraded = op->degraded;
     op_finish(op);
 }
@@ -195,21 +245,21 @@ static void answer_from_coord(struct op *op, const struct op *step)
 /* Coord's copy contradicts the ledger: drop it, whatever it is. */
 static void drop_copy(struct tiered *t, struct op *op, step_then *then)
 {
-    struct op *step = t->open ? NULL : op_copy(op, VERB_FORGET);
-    if (step) step->in.force = true;
-    step_start(t, op, step, then);
+    struct step *s = step_for(t, op, VERB_FORGET);
+    if (s) s->op->in.force = true;
+    step_start(t, op, s, then);
 }
 
 /* What the ledger keeps, coord keeps for as long. */
 static void publish_copy(struct tiered *t, struct op *op, struct blob *value)
 {
-    struct op *step = t->open ? NULL : op_copy(op, VERB_PUBLISH);
-    if (step) {
-        blob_unref(step->in.value);
-        step->in.value = blob_ref(value);
-        step->in.retain_ms = op->out.retain_left_ms;
+    struct step *s = step_for(t, op, VERB_PUBLISH);
+    if (s) {
+        blob_unref(s->op->in.value);
+        s->op->in.value = blob_ref(value);
+        s->op->in.retain_ms = op->out.retain_left_ms;
     }
-    step_start(t, op, step, then_answer);
+    step_start(t, op, s, then_answer);
 }
 
 static void ask_ledger(struct tiered *t, struct op *op, op_done *done)
@@ -322,6 +372,7 @@ static void then_forgotten(struct tiered *t, struct op *op, const struct op *ste
         answer(op);
         return;
     }
+    step_drop(op);
     op_fail(op, ERR_AMBIGUOUS,
             "the ledger has forgotten it, but coord could not be told and may still answer");
 }
@@ -398,20 +449,30 @@ static void submit_claim(struct tiered *t, struct op *op)
     coord_step(t, op, VERB_CLAIM, claim_met_coord);
 }
 
+/* Whoever changes the ledger will have to tell coord: without memory for that, nothing starts. */
+static void ask_ledger_first(struct tiered *t, struct op *op, op_done *done)
+{
+    if (t->open || step_reserve(t, op))
+        ask_ledger(t, op, done);
+    else
+        refuse(t, op, ERR_NOMEM, "out of memory; nothing was changed");
+}
+
 static void submit_publish(struct tiered *t, struct op *op)
 {
-    if (BUG(RELEASE_BEFORE_RESULT) && !t->open) step_start(t, NULL, op_copy(op, op->verb), NULL);
-    ask_ledger(t, op, publish_decided);
+    if (BUG(RELEASE_BEFORE_RESULT) && !t->open)
+        step_start(t, NULL, step_new(t, op_copy(op, op->verb)), NULL);
+    ask_ledger_first(t, op, publish_decided);
 }
 
 static void submit_release(struct tiered *t, struct op *op)
 {
-    ask_ledger(t, op, release_decided);
+    ask_ledger_first(t, op, release_decided);
 }
 
 static void submit_renew(struct tiered *t, struct op *op)
 {
-    ask_ledger(t, op, renew_decided);
+    ask_ledger_first(t, op, renew_decided);
 }
 
 static void submit_forget(struct tiered *t, struct op *op)
@@ -419,15 +480,15 @@ static void submit_forget(struct tiered *t, struct op *op)
     if (t->open)
         refuse(t, op, ERR_UNAVAILABLE, "coord cannot be reached; nothing was forgotten");
     else
-        ask_ledger(t, op, forget_decided);
+        ask_ledger_first(t, op, forget_decided);
 }
 
 static void submit_expire(struct tiered *t, struct op *op)
 {
     if (!t->open) {
-        struct op *step = op_new(VERB_EXPIRE, NULL, NULL);
-        if (step) step->limit = op->limit;
-        step_start(t, NULL, step, NULL);
+        struct step *s = step_new(t, op_new(VERB_EXPIRE, NULL, NULL));
+        if (s) s->op->limit = op->limit;
+        step_start(t, NULL, s, NULL);
     }
     ask_ledger(t, op, ledger_answered);
 }
