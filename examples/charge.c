@@ -20,8 +20,8 @@ struct order {
 
 static atomic_int charged;
 
-/* The side effect. Runs in at most one caller at a time; its lease is renewed meanwhile. What it
- * returns is stored and given to everybody who asks for this key. */
+/* The side effect. Runs in at most one caller at a time; its lease is renewed meanwhile. What
+ * it returns is stored and given to everybody who asks for this key. */
 static int charge(void *ctx, const struct once_lease *lease, struct once_bytes *ret_value)
 {
     struct order *order = ctx;

@@ -42,8 +42,8 @@ static void published(void *ctx, int result, struct once_answer *answer)
     once_answer_clear(answer);
 }
 
-/* The work. A real program would start a request here and publish when it is answered; the lease
- * is renewed by once_process() for as long as that takes. */
+/* The work. A real program would start a request here and publish when it is answered; the
+ * lease is renewed by once_process() for as long as that takes. */
 static void work(struct job *job, const struct once_lease *lease)
 {
     for (size_t i = 0; job->name[i]; i++)
