@@ -76,8 +76,17 @@ static void finish(struct call *c)
     task_post(e->loop, &e->tell);
 }
 
+/* A claim that may have been granted without our knowing is given back. Only "claimed" settles it:
+ * another answer can be coord's, which does not know what the ledger granted. */
+static void give_back(struct call *c)
+{
+    if (c->args.verb != VERB_CLAIM || !c->maybe || c->engine->stopping) return;
+    engine_abandon(c->engine, &c->args.key, &c->op->in.token);
+}
+
 void call_finish(struct call *c, const struct answer *out)
 {
+    if (out->outcome != OUTCOME_CLAIMED) give_back(c);
     blob_unref(c->out.value);
     c->out = *out;
     blob_ref(c->out.value);
@@ -88,6 +97,7 @@ void call_finish(struct call *c, const struct answer *out)
 
 void call_finish_err(struct call *c, int code, const char *text)
 {
+    give_back(c);
     if (c->maybe) code = ERR_AMBIGUOUS;
     err_set(&c->err, code, "%s", text);
     finish(c);
@@ -187,8 +197,6 @@ static void ask_failed(struct call *c)
     }
     c->tries++;
     if (!try_again(c)) {
-        bool orphan = c->maybe && c->args.verb == VERB_CLAIM && !e->stopping;
-        if (orphan) engine_abandon(e, &c->args.key, &c->op->in.token);
         call_finish_err(c, c->op->err.code, c->op->err.text);
         return;
     }
@@ -235,6 +243,14 @@ static void orphan_done(struct op *op, void *ctx)
     bool won = !op->err.code && op->verb == VERB_CLAIM && op->out.outcome == OUTCOME_CLAIMED;
     bool maybe_won = op->verb == VERB_CLAIM && op->err.code == ERR_AMBIGUOUS;
     if ((won || maybe_won) && !e->stopping) engine_abandon(e, &op->key, &op->in.token);
+    op_free(op);
+}
+
+/* As above, and an earlier try may have won: whatever the last one says. */
+static void maybe_orphan_done(struct op *op, void *ctx)
+{
+    struct engine *e = ctx;
+    if (!e->stopping) engine_abandon(e, &op->key, &op->in.token);
     op_free(op);
 }
 
@@ -330,10 +346,12 @@ void call_cancel(struct call *c)
         /* The op stays with the store; only its innermost frame learns that nobody waits. */
         struct op_frame *mine = &c->op->frames[0];
         CHECK(mine->done == ask_done && mine->ctx == c);
-        *mine = (struct op_frame){ .done = orphan_done, .ctx = c->engine };
+        bool maybe_won = c->maybe && c->args.verb == VERB_CLAIM;
+        *mine = (struct op_frame){ .done = maybe_won ? maybe_orphan_done : orphan_done,
+                                   .ctx = c->engine };
         c->op = NULL;
-    } else if (c->maybe && c->args.verb == VERB_CLAIM && !c->engine->stopping) {
-        engine_abandon(c->engine, &c->args.key, &c->op->in.token);
+    } else {
+        give_back(c);
     }
     /* Canceling says "I do not want to know", so there is nothing ambiguous to report. */
     c->maybe = false;

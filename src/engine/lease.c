@@ -109,6 +109,11 @@ static void renew_failed(struct held *h)
 static void renew_answered(struct held *h)
 {
     struct engine *e = h->engine;
+    bool published = h->op->out.outcome != OUTCOME_OK && h->op->out.mine;
+    if (published) { /* by our own publish, whose answer is on the way: nothing is lost */
+        held_end(h);
+        return;
+    }
     if (h->op->out.outcome != OUTCOME_OK) {
         e->stats.lost++;
         trace_emit(e->trace, (struct trace_event){ .kind = TRACE_LOST,
