@@ -1,0 +1,379 @@
+/* model.c - see model.h. The stores share one clock and get the same steps; after each of them
+ * every answer is compared with the reference.
+ *
+ * memory and sqlite must agree in every field. The two-plane stores must agree in what a caller
+ * can act on: outcome, value, lease and retention left, mine, taken_over; and in fence, version
+ * and `changed` wherever the ledger was the one that answered. */
+#include "tests/model/model.h"
+
+#include "tests/model/reference.h"
+#include "tests/support/world.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+#define FROM_COORD (UINT64_C(1) << 63) /* in a version: see store/tiered.c */
+
+enum { STORES = 4, TOKENS = 5, VALUES = 5, PRINTS = 3, BATCH_MAX = 8, RECENT = 10, LINE = 160 };
+
+struct history {
+    struct world world;
+    struct store *stores[STORES];
+    struct reference model;
+    struct blob *values[VALUES]; /* [0] is NULL: no value */
+    unsigned step;
+    char recent[RECENT][LINE];
+    size_t recent_count;
+    char reason[512]; /* empty: all is well */
+};
+
+static void note(struct history *h, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static void differ(struct history *h, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
+
+static void note(struct history *h, const char *fmt, ...)
+{
+    va_list args;
+    va_start(args, fmt);
+    char *line = h->recent[h->recent_count++ % RECENT];
+    int at = snprintf(line, LINE, "%u: ", h->step);
+    vsnprintf(line + at, LINE - (size_t)at, fmt, args);
+    va_end(args);
+}
+
+static void differ(struct history *h, const char *fmt, ...)
+{
+    if (h->reason[0]) return;
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(h->reason, sizeof h->reason, fmt, args);
+    va_end(args);
+}
+
+/* ---- dice ---- */
+
+static uint64_t below(struct history *h, uint64_t limit)
+{
+    return rng_below(&h->world.rng.base, limit);
+}
+
+static int64_t pick(struct history *h, const int64_t *from, size_t count)
+{
+    return from[below(h, count)];
+}
+#define PICK(h, ...)                                                                           \
+    pick(h, (const int64_t[]){ __VA_ARGS__ },                                                  \
+         sizeof((const int64_t[]){ __VA_ARGS__ }) / sizeof(int64_t))
+
+/* ---- one keyed op ---- */
+
+/* Half of the time the owner's, or nearly everything would be lost; otherwise anybody's. */
+static struct token random_token(struct history *h, const struct slot *slot, enum verb verb)
+{
+    struct token any = token_of((uint8_t)(1 + below(h, TOKENS)));
+    if (verb == VERB_CLAIM || !slot->used || below(h, 2)) return any;
+    return slot->record.token;
+}
+
+static struct request random_request(struct history *h, const struct slot *slot, enum verb verb)
+{
+    static const uint8_t print[FINGERPRINT_BYTES_MAX] = { 1, 0, 2 };
+    static const size_t print_len[PRINTS] = { 0, 3, FINGERPRINT_BYTES_MAX };
+    struct request in = { .token = random_token(h, slot, verb) };
+    in.lease_ms =
+        verb == VERB_RENEW ? PICK(h, -1, -1, 0, 500, 30000) : PICK(h, 0, 1, 1000, 30000, 30000);
+    in.retain_ms = verb == VERB_PUBLISH ? PICK(h, -1, -1, 0, 1000, 60000)
+                                        : PICK(h, 0, 1, 1000, 60000, 2 * ABANDONED_KEEP_MS);
+    /* Mostly the same one, or hardly anything but mismatch would happen. */
+    size_t which = below(h, 4) ? 1 : below(h, PRINTS);
+    if (verb == VERB_CLAIM) in.fingerprint = bytes_of(print, print_len[which]);
+    if (verb == VERB_PUBLISH) in.value = h->values[below(h, VALUES)];
+    return in;
+}
+
+static enum verb random_verb(struct history *h)
+{
+    static const enum verb verbs[] = {
+        VERB_CLAIM,   VERB_CLAIM,   VERB_CLAIM, VERB_CLAIM, VERB_CLAIM, VERB_PUBLISH,
+        VERB_PUBLISH, VERB_RELEASE, VERB_RENEW, VERB_RENEW, VERB_PEEK,  VERB_FORGET,
+    };
+    return verbs[below(h, sizeof verbs / sizeof verbs[0])];
+}
+
+static void compare_answer(struct history *h, size_t store, const struct op *got,
+                           const struct op *want)
+{
+    const char *name = world_stores[store];
+    const struct answer *a = &got->out, *b = &want->out;
+    if (got->err.code) {
+        differ(h, "%s: %s", name, got->err.text);
+        return;
+    }
+    if (a->outcome != b->outcome) {
+        differ(h, "%s: %s, expected %s", name, outcome_name(a->outcome),
+               outcome_name(b->outcome));
+        return;
+    }
+    if (!blob_eq(a->value, b->value)) differ(h, "%s: another value", name);
+    if (a->mine != b->mine) differ(h, "%s: mine %d", name, a->mine);
+    if (a->taken_over != b->taken_over) differ(h, "%s: taken_over %d", name, a->taken_over);
+    if (a->lease_left_ms != b->lease_left_ms)
+        differ(h, "%s: lease_left %lld, expected %lld", name, (long long)a->lease_left_ms,
+               (long long)b->lease_left_ms);
+    if (a->retain_left_ms != b->retain_left_ms)
+        differ(h, "%s: retain_left %lld, expected %lld", name, (long long)a->retain_left_ms,
+               (long long)b->retain_left_ms);
+    if (a->degraded) differ(h, "%s: degraded", name);
+    if (a->version & FROM_COORD) return;
+    if (a->fence != b->fence)
+        differ(h, "%s: fence %llu, expected %llu", name, (unsigned long long)a->fence,
+               (unsigned long long)b->fence);
+    if (a->version != b->version) differ(h, "%s: another version", name);
+    if (got->changed != want->changed) differ(h, "%s: changed %d", name, got->changed);
+}
+
+static void finished(struct op *op, void *ctx)
+{
+    (void)op;
+    ++*(unsigned *)ctx;
+}
+
+/* All at once, in one batch; finished in order, once each. */
+static void run_batch(struct history *h, size_t store, struct op **ops, size_t count)
+{
+    unsigned done = 0;
+    for (size_t i = 0; i < count; i++) {
+        op_push(ops[i], finished, &done);
+        store_submit(h->stores[store], ops[i]);
+    }
+    world_settle(&h->world);
+    if (done != count)
+        differ(h, "%s: %u of %zu ops came back", world_stores[store], done, count);
+}
+
+/* Two planes promise nothing about the order of ops in flight together: one after the other. */
+static void run_ops(struct history *h, size_t store, struct op **ops, size_t count)
+{
+    bool one_plane = store < 2;
+    for (size_t i = 0; !one_plane && i < count; i++) run_batch(h, store, ops + i, 1);
+    if (one_plane) run_batch(h, store, ops, count);
+}
+
+static void step_keyed(struct history *h, size_t count)
+{
+    struct op *want[BATCH_MAX], *got[BATCH_MAX];
+    for (size_t i = 0; i < count; i++) {
+        size_t at = below(h, REFERENCE_KEYS);
+        enum verb verb = random_verb(h);
+        struct request in = random_request(h, &h->model.slots[at], verb);
+        want[i] = op_new(verb, &h->model.slots[at].key, &in);
+        reference_apply(&h->model, at, want[i]);
+        note(h, "%s key %zu token %u lease %lld retain %lld print %zu value %zu -> %s",
+             verb_info[verb].name, at, in.token.bytes[0], (long long)in.lease_ms,
+             (long long)in.retain_ms, in.fingerprint.len, blob_bytes(in.value).len,
+             outcome_name(want[i]->out.outcome));
+    }
+    for (size_t s = 0; s < STORES && !h->reason[0]; s++) {
+        for (size_t i = 0; i < count; i++) got[i] = op_copy(want[i], want[i]->verb);
+        run_ops(h, s, got, count);
+        for (size_t i = 0; i < count; i++) {
+            compare_answer(h, s, got[i], want[i]);
+            op_free(got[i]);
+        }
+    }
+    for (size_t i = 0; i < count; i++) op_free(want[i]);
+}
+
+/* ---- expire, scan, stats ---- */
+
+static size_t expire(struct history *h, size_t store, size_t limit)
+{
+    struct op *op = op_new(VERB_EXPIRE, NULL, NULL);
+    op->limit = limit;
+    run_batch(h, store, &op, 1);
+    size_t count = op->count;
+    if (op->err.code) differ(h, "%s: %s", world_stores[store], op->err.text);
+    op_free(op);
+    return count;
+}
+
+/* With a limit first, then the rest: which ones a limit leaves is the store's business. */
+static void step_expire(struct history *h)
+{
+    size_t gone = reference_gone(&h->model), limit = 1 + below(h, 3);
+    size_t first = gone < limit ? gone : limit;
+    note(h, "expire %zu of %zu", limit, gone);
+    reference_expire(&h->model);
+    for (size_t s = 0; s < STORES; s++) {
+        size_t some = expire(h, s, limit), rest = expire(h, s, 1000);
+        if (some != first || some + rest != gone)
+            differ(h, "%s: expired %zu, then %zu, of %zu", world_stores[s], some, rest, gone);
+    }
+}
+
+static void compare_row(struct history *h, size_t store, const struct scan_row *row,
+                        const struct slot *slot)
+{
+    const struct record *r = &slot->record;
+    int64_t now_ms = h->model.now_ms, left_ms = r->lease_until_ms - now_ms;
+    bool done = r->state == RECORD_DONE;
+    bool same = bytes_eq(row->key.scope, slot->key.scope) &&
+                bytes_eq(row->key.name, slot->key.name) && row->state == r->state &&
+                row->fence == r->fence && row->claimed_at_ms == r->claimed_at_ms &&
+                row->value_kept == (r->value != NULL) &&
+                row->value_bytes == blob_bytes(r->value).len;
+    if (done)
+        same &= row->done_at_ms == r->done_at_ms &&
+                row->retain_left_ms == record_gone_at_ms(r) - now_ms;
+    else
+        same &= row->lease_left_ms == (left_ms > 0 ? left_ms : 0);
+    if (!same) differ(h, "%s: another row in the scan", world_stores[store]);
+}
+
+static void compare_page(struct history *h, size_t store, const struct op *op, size_t *at)
+{
+    for (size_t i = 0; i < op->scan.count && !h->reason[0]; i++) {
+        while (*at < REFERENCE_KEYS &&
+               (!h->model.slots[*at].used ||
+                !record_live(&h->model.slots[*at].record, h->model.now_ms)))
+            ++*at;
+        if (*at == REFERENCE_KEYS)
+            differ(h, "%s: too many rows in the scan", world_stores[store]);
+        else
+            compare_row(h, store, &op->scan.rows[i], &h->model.slots[(*at)++]);
+    }
+}
+
+static bool live_after(const struct history *h, size_t at)
+{
+    for (; at < REFERENCE_KEYS; at++)
+        if (h->model.slots[at].used && record_live(&h->model.slots[at].record, h->model.now_ms))
+            return true;
+    return false;
+}
+
+static void scan_store(struct history *h, size_t store, size_t limit)
+{
+    size_t at = 0;
+    struct key after = { 0 };
+    for (bool more = true; more && !h->reason[0];) {
+        struct op *op = op_new(VERB_SCAN, &after, NULL);
+        op->all_scopes = true;
+        op->limit = limit;
+        run_batch(h, store, &op, 1);
+        if (op->err.code) differ(h, "%s: %s", world_stores[store], op->err.text);
+        compare_page(h, store, op, &at);
+        more = op->scan.more;
+        if (more != live_after(h, at)) differ(h, "%s: scan.more %d", world_stores[store], more);
+        if (at) after = h->model.slots[at - 1].key;
+        op_free(op);
+    }
+}
+
+static void step_scan(struct history *h)
+{
+    size_t limit = 1 + below(h, REFERENCE_KEYS + 1);
+    note(h, "scan in pages of %zu", limit);
+    for (size_t s = 0; s < STORES && !h->reason[0]; s++) scan_store(h, s, limit);
+}
+
+static void step_stats(struct history *h)
+{
+    struct store_stats want = reference_stats(&h->model);
+    note(h, "stats");
+    for (size_t s = 0; s < STORES; s++) {
+        struct op *op = op_new(VERB_STATS, NULL, NULL);
+        run_batch(h, s, &op, 1);
+        const struct store_stats *got = &op->stats;
+        if (got->pending != want.pending || got->lapsed != want.lapsed ||
+            got->done != want.done || got->gone != want.gone || got->now_ms != want.now_ms)
+            differ(h, "%s: %llu pending, %llu lapsed, %llu done, %llu gone", world_stores[s],
+                   (unsigned long long)got->pending, (unsigned long long)got->lapsed,
+                   (unsigned long long)got->done, (unsigned long long)got->gone);
+        if (got->fence_floor < want.fence_floor)
+            differ(h, "%s: the fence floor is too low", world_stores[s]);
+        op_free(op);
+    }
+}
+
+/* ---- the clock ---- */
+
+static void step_clock(struct history *h)
+{
+    bool back = below(h, 8) == 0;
+    int64_t ms = back ? -PICK(h, 1, 500, 29999, 45000, 3600000)
+                      : PICK(h, 0, 1, 1, 1, 1, 1, 499, 499, 999, 1000, 1000, 29999, 30000,
+                             60000, ABANDONED_KEEP_MS);
+    note(h, "clock %+lld ms", (long long)ms);
+    if (back)
+        h->world.wall_ms += ms;
+    else
+        world_advance(&h->world, ms);
+    h->model.now_ms = h->world.wall_ms;
+}
+
+/* ---- the history ---- */
+
+static void step(struct history *h)
+{
+    uint64_t dice = below(h, 100);
+    h->step++;
+    if (dice < 14)
+        step_clock(h);
+    else if (dice < 16)
+        step_expire(h);
+    else if (dice < 18)
+        step_scan(h);
+    else if (dice < 20)
+        step_stats(h);
+    else if (dice < 25)
+        step_keyed(h, 2 + below(h, BATCH_MAX - 1));
+    else
+        step_keyed(h, 1);
+}
+
+static void history_open(struct history *h, uint64_t seed)
+{
+    static uint8_t big[3000];
+    for (size_t i = 0; i < sizeof big; i++) big[i] = (uint8_t)(i * 31);
+    *h = (struct history){ 0 };
+    world_init(&h->world, seed);
+    for (size_t s = 0; s < STORES; s++) h->stores[s] = world_open(&h->world, world_stores[s]);
+    reference_init(&h->model);
+    h->model.now_ms = h->world.wall_ms;
+    h->values[1] = blob_new(bytes_str(""));
+    h->values[2] = blob_new(bytes_str("A"));
+    h->values[3] = blob_new(bytes_of("A\0B", 3));
+    h->values[4] = blob_new(bytes_of(big, sizeof big));
+}
+
+static void history_close(struct history *h)
+{
+    for (size_t s = 0; s < STORES; s++) world_close(&h->world, h->stores[s]);
+    reference_fini(&h->model);
+    for (size_t i = 0; i < VALUES; i++) blob_unref(h->values[i]);
+    world_fini(&h->world);
+}
+
+static void explain(const struct history *h, uint64_t seed, char *why, size_t len)
+{
+    size_t at = (size_t)snprintf(why, len, "seed %llu, step %u: %s\n", (unsigned long long)seed,
+                                 h->step, h->reason);
+    size_t first = h->recent_count > RECENT ? h->recent_count - RECENT : 0;
+    for (size_t i = first; i < h->recent_count && at < len; i++)
+        at += (size_t)snprintf(why + at, len - at, "  %s\n", h->recent[i % RECENT]);
+    if (at < len)
+        snprintf(why + at, len - at, "repeat with: tests/model --seed %llu --steps %u",
+                 (unsigned long long)seed, h->step);
+}
+
+bool model_run(uint64_t seed, unsigned steps, char *why, size_t len)
+{
+    struct history h;
+    history_open(&h, seed);
+    while (h.step < steps && !h.reason[0]) step(&h);
+    history_close(&h);
+    if (!h.reason[0]) return true;
+    explain(&h, seed, why, len);
+    return false;
+}
