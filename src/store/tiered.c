@@ -12,7 +12,8 @@
  *
  *   claim    coord claim --in_progress, done--> answer
  *              '-- claimed, mismatch, failed --> ledger claim --> coord: publish what the ledger
- *                  has, or release if somebody else owns it there --> answer
+ *                  has, release if somebody else owns it there, or put the new owner in the place
+ *                  of what contradicts it --> answer
  *   publish, release, renew, forget    ledger --> coord --> answer
  *   peek, scan, stats                  ledger
  *   expire                             both
@@ -286,6 +287,17 @@ static void claim_failed(struct tiered *t, struct op *op)
         answer(op);
 }
 
+/* The contradiction is gone; the new owner takes its place. An empty place would be taken in
+ * turns by callers with another fingerprint, who would wait for each other instead of being told
+ * mismatch. */
+static void then_claim_copy(struct tiered *t, struct op *op, const struct op *answered)
+{
+    if (answered)
+        coord_step(t, op, VERB_CLAIM, then_answer);
+    else
+        answer(op);
+}
+
 static void claim_decided(struct op *op, void *ctx)
 {
     struct tiered *t = ctx;
@@ -304,7 +316,7 @@ static void claim_decided(struct op *op, void *ctx)
     }
     /* Coord was not used, or said something that the ledger does not confirm. */
     if (op->out.outcome == OUTCOME_CLAIMED && !op->degraded)
-        drop_copy(t, op, then_answer);
+        drop_copy(t, op, then_claim_copy);
     else
         answer(op);
 }
@@ -336,6 +348,16 @@ static void claim_met_coord(struct tiered *t, struct op *op, const struct op *st
 
 /* ---- publish, release, renew, forget: the ledger first ---- */
 
+/* Refused: it is not the owner, so it gives up its place at coord, too. Unless it was refused
+ * because it has published: then coord is about to be told, and needs the place for that. */
+static void step_aside(struct tiered *t, struct op *op)
+{
+    if (op->out.mine)
+        answer(op);
+    else
+        coord_step(t, op, VERB_RELEASE, then_answer);
+}
+
 static void publish_decided(struct op *op, void *ctx)
 {
     struct tiered *t = ctx;
@@ -344,7 +366,7 @@ static void publish_decided(struct op *op, void *ctx)
     else if (op->out.outcome == OUTCOME_OK)
         publish_copy(t, op, op->in.value);
     else
-        coord_step(t, op, VERB_RELEASE, then_answer);
+        step_aside(t, op);
 }
 
 static void release_decided(struct op *op, void *ctx)
@@ -352,7 +374,7 @@ static void release_decided(struct op *op, void *ctx)
     if (op->err.code)
         answer(op);
     else
-        coord_step(ctx, op, VERB_RELEASE, then_answer);
+        step_aside(ctx, op);
 }
 
 static void renew_decided(struct op *op, void *ctx)
@@ -360,8 +382,10 @@ static void renew_decided(struct op *op, void *ctx)
     struct tiered *t = ctx;
     if (op->err.code)
         answer(op);
+    else if (op->out.outcome == OUTCOME_OK)
+        coord_step(t, op, VERB_RENEW, then_answer);
     else
-        coord_step(t, op, op->out.outcome == OUTCOME_OK ? VERB_RENEW : VERB_RELEASE, then_answer);
+        step_aside(t, op);
 }
 
 /* A copy that could not be dropped would still be served: that is not "forgotten". */

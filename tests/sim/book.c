@@ -170,7 +170,8 @@ static void lease_becomes(const struct step *s, struct mark next, int64_t lease_
     next.lease_ms = lease_ms;
     next.lease_until_ms = s->now_ms + lease_ms;
     next.gone_ms = pending_gone_ms(&next);
-    next.shortened = next.lease_until_ms < s->was.lease_until_ms && s->op->verb == VERB_RENEW;
+    if (next.lease_until_ms < s->was.lease_until_ms && s->op->verb == VERB_RENEW)
+        next.shortened = true;
     turn_page(s->plane, s->page, next);
 }
 
@@ -201,7 +202,7 @@ static void granted(const struct step *s)
     next.fingerprint = fingerprint_of(op->in.fingerprint);
     next.retain_ms = op->in.retain_ms;
     next.value = NULL;
-    next.executed = false;
+    next.executed = next.shortened = false;
     lease_becomes(s, next, op->in.lease_ms);
     made_progress(s);
     if (op->in.lease_ms > s->sim->lease_max_ms) s->sim->lease_max_ms = op->in.lease_ms;

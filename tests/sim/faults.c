@@ -85,7 +85,7 @@ void swarm_init(struct sim *sim)
     s->timeout_ms[LEDGER] = PICK(rng, 500, 2000, 5000);
     s->lease_ms = PICK(rng, 300, 1000, 1000, 3000, 10000, 30000);
     s->think_ms = PICK(rng, 5, 100, 1000, 4000);
-    s->retain_ms = PICK(rng, 1000, 10000, 60000, 3600000, 86400000);
+    s->retain_ms = PICK(rng, 0, 100, 1000, 3000, 10000, 60000, 86400000);
     s->sweep_ms = PICK(rng, 0, 200, 5000, 60000);
     s->other_fingerprint = chance(rng, 500) ? 150 : 0;
     s->forgets = chance(rng, 500) ? 40 : 0;

@@ -95,6 +95,7 @@ struct message {
     struct op *op;         /* a copy: the sender may be gone */
     uint64_t cause_id;
     bool twin; /* the second of two: its answer goes nowhere */
+    bool late; /* its sender gave up long ago */
 };
 
 void plane_init(struct sim *sim, int index);

@@ -128,13 +128,15 @@ static void send(struct flight *f, uint64_t cause_id, bool twin)
     int plane = f->net->plane->index;
     int64_t delay_ms = between(&sim->net_rng, 0, swarm->latency_ms[plane]);
     bool watch = f->op->verb == VERB_WATCH;
-    if (!watch && !sim->healing && chance(&sim->net_rng, swarm->late[plane])) {
+    bool late = !watch && !sim->healing && chance(&sim->net_rng, swarm->late[plane]);
+    if (late) {
         fault_happened(sim, "request late");
         delay_ms = between(&sim->net_rng, swarm->timeout_ms[plane], 40 * 1000);
         if (sim->now_ms + delay_ms > sim->late_until_ms) sim->late_until_ms = sim->now_ms + delay_ms;
     }
     struct message *m = message_new(f, cause_id);
     m->twin = twin;
+    m->late = late;
     event_at(sim, &m->event, sim->now_ms + delay_ms);
 }
 

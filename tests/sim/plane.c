@@ -168,8 +168,8 @@ static void execute(struct message *m)
 
 void plane_arrived(struct sim *sim, struct event *ev)
 {
-    (void)sim;
     struct message *m = container_of(ev, struct message, event);
+    if (m->late) fault_happened(sim, "a late request arrives");
     if (m->plane->outage == REFUSES)
         refuse(m);
     else if (m->plane->outage == SILENT)

@@ -185,14 +185,13 @@ static void claim_for_nobody(struct sim *sim)
  * claims for one lease before that: one lease more, then. */
 static void converge(struct sim *sim)
 {
-    if (sim->late_until_ms > sim->now_ms) run_until(sim, sim->late_until_ms + GRACE_MS);
+    int64_t settled_ms = sim->late_until_ms > sim->now_ms ? sim->late_until_ms : sim->now_ms;
+    run_until(sim, settled_ms + GRACE_MS); /* what is still on the wire has arrived */
     if (plant(sim, PLANT_STUCK_KEY)) claim_for_nobody(sim);
     bool went_back = sim->planes[COORD].went_back || sim->planes[LEDGER].went_back;
-    int64_t lease_ms = sim->lease_max_ms;
     for (int leases = went_back ? 2 : 1; leases > 0; leases--) {
-        int64_t from_ms = sim->now_ms;
         probe_all(sim, false);
-        run_until(sim, from_ms + lease_ms + GRACE_MS);
+        run_until(sim, sim->now_ms + sim->lease_max_ms + GRACE_MS);
     }
     probe_all(sim, true);
     run_until(sim, sim->now_ms + GRACE_MS);
