@@ -25,8 +25,9 @@
  *
  * THREADS. A handle opened without ONCE_HOSTED may be used from any number of threads; calls
  * block. It runs one thread of its own that renews leases while your code works, one for the
- * SQLite file, and one for on_lost callbacks if a claim asks for them. A handle opened with ONCE_HOSTED starts no renewal thread, belongs to one thread
- * and is driven by that thread's event loop: once_fd(), once_timeout_ms(), once_process().
+ * SQLite file, and one for on_lost callbacks if a claim asks for them. A handle opened with
+ * ONCE_HOSTED starts only the one for the file, belongs to one thread and is driven by that
+ * thread's event loop: once_fd(), once_timeout_ms(), once_process().
  *
  * TIME. All durations are milliseconds. Zero means zero. Negative is an error.
  *
@@ -276,8 +277,10 @@ ONCE_API int once_list(struct once *o, struct once_bytes scope,
                        int (*visit)(void *ctx, const struct once_row *row), void *ctx,
                        struct once_error *reterr);
 
-/* Removes what is past retention; *ret_removed may be NULL. */
-ONCE_API int once_sweep(struct once *o, uint64_t *ret_removed, struct once_error *reterr);
+/* Removes up to at_most records that are past retention, oldest first; *ret_removed may be NULL. A
+ * handle that stays open sweeps by itself (sweep_ms). */
+ONCE_API int once_sweep(struct once *o, uint64_t at_most, uint64_t *ret_removed,
+                        struct once_error *reterr);
 
 struct once_stats {
     uint64_t pending, lapsed, done, gone, bytes; /* of the store */

@@ -56,6 +56,8 @@ static const struct option run_options[] = {
     [RUN_END] = { 0 },
 };
 
+enum { SWEEP_AT_MOST = 16 };
+
 struct run {
     struct cli *cli;
     const struct args *args;
@@ -178,18 +180,17 @@ static int lost(struct run *run)
     return status;
 }
 
-/* Now and then, what is past retention is removed: by short-lived processes, nobody else would.
- */
-static void sweep_sometimes(struct run *run)
+/* A little of what is past retention: among short-lived processes, nobody else would. */
+static void sweep_a_little(struct run *run)
 {
-    if (run->end.finished_at_ms % 16 == 0) once_sweep(run->runner.once, NULL, NULL);
+    once_sweep(run->runner.once, SWEEP_AT_MOST, NULL, NULL);
 }
 
 static int published(struct run *run)
 {
     struct runner *r = &run->runner;
     mark(run, "ran", run->lease.fence);
-    sweep_sometimes(run);
+    sweep_a_little(run);
     int error = r->out.error ? r->out.error : r->err.error;
     if (!error) return run->end.exit_status;
     cli_error("cannot write the output: %s; it is recorded, repeat the call to see it",

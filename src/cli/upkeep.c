@@ -11,7 +11,7 @@ static int sweep_run(struct cli *cli, const struct args *args)
     uint64_t removed;
     int status = cli_open(cli, &config, &once);
     if (status) return status;
-    int r = once_sweep(once, &removed, &error);
+    int r = once_sweep(once, UINT64_MAX, &removed, &error);
     once_close(once);
     if (r < 0) return cli_fail(cli, r, error.text);
     if (cli->json)

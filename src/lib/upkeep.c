@@ -110,13 +110,18 @@ static void take_count(struct asking *a, struct op *op)
     *(size_t *)a->into = op->count;
 }
 
-int once_sweep(struct once *o, uint64_t *ret_removed, struct once_error *reterr)
+int once_sweep(struct once *o, uint64_t at_most, uint64_t *ret_removed,
+               struct once_error *reterr)
 {
     uint64_t removed = 0;
-    for (size_t count = SWEEP_PAGE; count == SWEEP_PAGE; removed += count) {
-        struct call_args args = { .verb = VERB_EXPIRE, .limit = SWEEP_PAGE };
+    for (bool full = true; full && removed < at_most;) {
+        size_t count = 0, page = SWEEP_PAGE;
+        if (page > at_most - removed) page = (size_t)(at_most - removed);
+        struct call_args args = { .verb = VERB_EXPIRE, .limit = page };
         int r = ask(o, &args, take_count, &count, reterr);
         if (r) return r;
+        removed += count;
+        full = count == page;
     }
     if (ret_removed) *ret_removed = removed;
     return 0;

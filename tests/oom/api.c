@@ -224,7 +224,7 @@ static bool list_sweep_stats(const char *arg, enum oom_mode mode, size_t nth)
     r = once_stats(o, &stats, &error);
     if (r) expect_error(r, error.text);
     if (!r) EXPECT(stats.done == 2);
-    r = once_sweep(o, NULL, &error);
+    r = once_sweep(o, UINT64_MAX, NULL, &error);
     if (r) expect_error(r, error.text);
     bool fired = oom_disarm();
     rows = 0;

@@ -203,7 +203,7 @@ static void look_around(struct once *o, const char *key)
     once_answer_clear(&answer);
     EXPECT(once_stats(o, &stats, NULL) == 0);
     EXPECT(once_list(o, once_str("threads"), count_row, &rows, NULL) == 0);
-    EXPECT(once_sweep(o, NULL, NULL) == 0);
+    EXPECT(once_sweep(o, UINT64_MAX, NULL, NULL) == 0);
 }
 
 static void mix_step(struct mixture *m, unsigned n, unsigned key)
