@@ -14,7 +14,7 @@ struct rng {
 struct rng_system {
     struct rng base;
     size_t used;
-    uint8_t block[256];
+    uint8_t block[1024]; /* 64 tokens for one system call */
 };
 void rng_system_init(struct rng_system *r);
 

@@ -41,21 +41,22 @@ void hex_encode(struct bytes in, char *out)
     *out = '\0';
 }
 
-static int hex_digit(uint8_t c)
-{
-    if (c >= '0' && c <= '9') return c - '0';
-    if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-    if (c >= 'A' && c <= 'F') return c - 'A' + 10;
-    return -1;
-}
+/* Digits have their value plus one, so that everything else is zero. */
+static const uint8_t hex_values[256] = {
+    ['0'] = 1,  ['1'] = 2,  ['2'] = 3,  ['3'] = 4,  ['4'] = 5,  ['5'] = 6,  ['6'] = 7,  ['7'] = 8,
+    ['8'] = 9,  ['9'] = 10, ['a'] = 11, ['b'] = 12, ['c'] = 13, ['d'] = 14, ['e'] = 15, ['f'] = 16,
+    ['A'] = 11, ['B'] = 12, ['C'] = 13, ['D'] = 14, ['E'] = 15, ['F'] = 16,
+};
 
 bool hex_decode(struct bytes in, uint8_t *out, size_t len)
 {
     if (in.len != 2 * len) return false;
     for (size_t i = 0; i < in.len; i++)
-        if (hex_digit(in.data[i]) < 0) return false;
-    for (size_t i = 0; i < len; i++)
-        out[i] = (uint8_t)(hex_digit(in.data[2 * i]) << 4 | hex_digit(in.data[2 * i + 1]));
+        if (!hex_values[in.data[i]]) return false;
+    for (size_t i = 0; i < len; i++) {
+        unsigned high = hex_values[in.data[2 * i]] - 1u, low = hex_values[in.data[2 * i + 1]] - 1u;
+        out[i] = (uint8_t)(high << 4 | low);
+    }
     return true;
 }
 

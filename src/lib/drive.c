@@ -59,9 +59,10 @@ void drive_sleep(struct once *o, int64_t at_most_ms)
 /* Bounded: callbacks that always start something new must not keep the host's loop out. */
 void drive_turns(struct once *o)
 {
+    int64_t at_ms = now_ms(o);
     for (int i = 0; i < TURNS_MAX; i++) {
-        loop_turn(&o->loop, now_ms(o));
-        if (loop_next_ms(&o->loop, o->loop.now_ms) != 0) return;
+        loop_turn(&o->loop, at_ms);
+        if (loop_next_ms(&o->loop, at_ms) != 0) return;
     }
 }
 
