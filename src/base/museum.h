@@ -32,7 +32,9 @@
     X(SWEEP_PENDING, "margince #423 kind", "the sweep removes a record that is in flight")     \
     X(EMPTY_IS_ABSENT, "powertools py #4759 kind", "an empty value is taken for no value")     \
     X(RENEWAL_STOPS, "BullMQ #3183 kind", "the owner is alive but nobody renews")              \
-    X(SHARED_SCOPE, "suna #5267", "the scope is not part of the identity")
+    X(SHARED_SCOPE, "suna #5267", "the scope is not part of the identity")                     \
+    X(GHOST_CLAIM, "our own", "coord's answer settles what the ledger may have granted")       \
+    X(PUBLISH_LOOKS_LOST, "our own", "a renewal overtaken by the publish reports a lost lease")
 
 enum museum_bug {
     MUSEUM_NONE,

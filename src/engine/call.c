@@ -81,6 +81,7 @@ static void finish(struct call *c)
 static void give_back(struct call *c)
 {
     if (c->args.verb != VERB_CLAIM || !c->maybe || c->engine->stopping) return;
+    if (BUG(GHOST_CLAIM) && !c->op->err.code) return;
     engine_abandon(c->engine, &c->args.key, &c->op->in.token);
 }
 

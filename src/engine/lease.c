@@ -110,7 +110,7 @@ static void renew_answered(struct held *h)
 {
     struct engine *e = h->engine;
     bool published = h->op->out.outcome != OUTCOME_OK && h->op->out.mine;
-    if (published) { /* by our own publish, whose answer is on the way: nothing is lost */
+    if (published && !BUG(PUBLISH_LOOKS_LOST)) { /* by our own publish, whose answer is on the way: nothing is lost */
         held_end(h);
         return;
     }

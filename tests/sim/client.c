@@ -1,5 +1,5 @@
-/* client.c - callers: they claim, work, publish, release, crash with their process, come back with
- * tokens of yesterday, ask with another payload, and now and then send nonsense.
+/* client.c - callers: they claim, work, publish, release, crash with their process, come back
+ * with tokens of yesterday, ask with another payload, and now and then send nonsense.
  *
  * One call at a time per client. What a claim leads to is an execution: the oracle of how often
  * the work was done is the list of grants that somebody was told about (history.c). */
@@ -92,7 +92,8 @@ static void answered(struct call *call, void *ctx)
         a->has_token = true;
     }
     sim_say(sim, "c%d: #%llu %s answered %s", c->index, (unsigned long long)a->id,
-            verb_info[a->verb].name, err->code ? err_name(err->code) : outcome_name(out->outcome));
+            verb_info[a->verb].name,
+            err->code ? err_name(err->code) : outcome_name(out->outcome));
     sim_note(sim, a->id, (uint64_t)(int64_t)err->code, err->code ? 0 : out->outcome);
     history_answered(c, err, out);
     bool won = a->verb == VERB_CLAIM && !err->code && out->outcome == OUTCOME_CLAIMED;
@@ -148,7 +149,9 @@ static void invoke(struct client *c)
     if (a->verb == VERB_CLAIM) history_arrived(c);
     c->sim->result.totals.calls++;
     int r = engine_call(p->engine, &args, &c->call, &err);
-    if (r) violation(c->sim, "C9", "a valid %s was refused: %s", verb_info[a->verb].name, err.text);
+    if (r)
+        violation(c->sim, "C9", "a valid %s was refused: %s", verb_info[a->verb].name,
+                  err.text);
     process_kick(p);
     bool changes_its_mind = a->wait_ms > 0 && !c->heals && chance(&c->rng, 100);
     if (changes_its_mind)
@@ -184,7 +187,8 @@ static int64_t any_of(struct client *c, const int64_t *from, size_t count)
 }
 
 #define ANY_OF(c, ...)                                                                         \
-    any_of(c, (const int64_t[]){ __VA_ARGS__ }, sizeof((int64_t[]){ __VA_ARGS__ }) / sizeof(int64_t))
+    any_of(c, (const int64_t[]){ __VA_ARGS__ },                                                \
+           sizeof((int64_t[]){ __VA_ARGS__ }) / sizeof(int64_t))
 
 static void do_claim(struct client *c)
 {
@@ -263,18 +267,33 @@ static void do_nonsense(struct client *c)
     struct call_args args = args_of(c);
     struct blob *value = NULL;
     switch (sim->options.plant == PLANT_BAD_ACCEPTED ? 99 : rng_below(&c->rng.base, 8)) {
-    case 0: args.key.scope = bytes_str("no space"); break;
-    case 1: args.key.name = bytes_str(""); break;
-    case 2: args.key.name = bytes_str("a\nb"); break;
-    case 3: args.in.lease_ms = -1; break;
-    case 4: args.wait_ms = DURATION_MS_MAX + 1; break;
-    case 5: args.in.fingerprint = bytes_of(big, sizeof big); break;
-    case 6: args.in.retain_ms = -5; break;
+    case 0:
+        args.key.scope = bytes_str("no space");
+        break;
+    case 1:
+        args.key.name = bytes_str("");
+        break;
+    case 2:
+        args.key.name = bytes_str("a\nb");
+        break;
+    case 3:
+        args.in.lease_ms = -1;
+        break;
+    case 4:
+        args.wait_ms = DURATION_MS_MAX + 1;
+        break;
+    case 5:
+        args.in.fingerprint = bytes_of(big, sizeof big);
+        break;
+    case 6:
+        args.in.retain_ms = -5;
+        break;
     case 7:
         args.verb = VERB_PUBLISH;
         args.in.value = value = blob_new(bytes_of(big, sizeof big));
         break;
-    default: break;
+    default:
+        break;
     }
     uint64_t submits = sim->submits;
     struct err err = { 0 };

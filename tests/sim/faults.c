@@ -1,7 +1,8 @@
 /* faults.c - what goes wrong, when, and how it stops.
  *
  * Every seed turns on a random subset of the faults at random rates (swarm testing): a run with
- * everything at once hides as much as it shows. One in five is calm, for the promises about time. */
+ * everything at once hides as much as it shows. One in five is calm, for the promises about
+ * time. */
 #include "base/check.h"
 #include "tests/sim/internal.h"
 
@@ -50,7 +51,8 @@ static int64_t pick(struct rng_seeded *rng, const int64_t *from, uint64_t count)
 }
 
 #define PICK(rng, ...)                                                                         \
-    pick(rng, (const int64_t[]){ __VA_ARGS__ }, sizeof((int64_t[]){ __VA_ARGS__ }) / sizeof(int64_t))
+    pick(rng, (const int64_t[]){ __VA_ARGS__ },                                                \
+         sizeof((int64_t[]){ __VA_ARGS__ }) / sizeof(int64_t))
 
 static void message_faults(struct swarm *s, struct rng_seeded *rng, int plane)
 {
@@ -236,7 +238,8 @@ static void jump_ledger(struct sim *sim)
 }
 
 static void (*const nemeses[])(struct sim *) = {
-    crash, pause_one, flush, coord_down, ledger_down, cut_coord, cut_ledger, jump_coord, jump_ledger,
+    crash,     pause_one,  flush,      coord_down,  ledger_down,
+    cut_coord, cut_ledger, jump_coord, jump_ledger,
 };
 enum { NEMESES = sizeof nemeses / sizeof nemeses[0], JUMPS_FROM = 7 };
 

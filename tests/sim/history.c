@@ -1,21 +1,19 @@
 /* history.c - is an answer true?
  *
  * Per key, the ledger's log says what the record was at every instant. An answer is true if the
- * ledger was, at some instant between the call and its answer, in a state that gives that answer
- * (linearizability, with the log as the witness; I18). Beyond that:
+ * ledger was, at some instant between the call and its answer, in a state that gives that
+ * answer (linearizability, with the log as the witness; I18). Beyond that:
  *
- *   in_progress, timed_out   some claim with this fingerprint met, or became, an owner at either
- *                            plane after the call began (I21): coord may absorb
- *   cached from coord        the ledger has had exactly this answer. It may be over there when it
- *                            ended so shortly before that coord need not have noticed, when the
- *                            forget that ended it was never acknowledged, or in runs where coord
- *                            gets late or doubled requests or a plane's clock jumps (`loose`):
- *                            then coord may keep, or be given again, what has ended
- *   an error                 only "ambiguous" may have changed the ledger (S4)
- *   a grant                  is told to exactly one caller, who asked with one token (I1, E4)
- *   time                     in long quiet runs: waiters are woken within a few round trips (C6),
- *                            an acknowledged publish leaves no owner behind at coord (T3), a live
- *                            owner that renews is never taken over (E5) */
+ *   in_progress, timed_out   some claim with this fingerprint met, or became, an owner at
+ * either plane after the call began (I21): coord may absorb cached from coord        the ledger
+ * has had exactly this answer. It may be over there when it ended so shortly before that coord
+ * need not have noticed, when the forget that ended it was never acknowledged, or in runs where
+ * coord gets late or doubled requests or a plane's clock jumps (`loose`): then coord may keep,
+ * or be given again, what has ended an error                 only "ambiguous" may have changed
+ * the ledger (S4) a grant                  is told to exactly one caller, who asked with one
+ * token (I1, E4) time                     in long quiet runs: waiters are woken within a few
+ * round trips (C6), an acknowledged publish leaves no owner behind at coord (T3), a live owner
+ * that renews is never taken over (E5) */
 #include "base/check.h"
 #include "tests/sim/internal.h"
 
@@ -30,7 +28,8 @@ struct instant {
     bool inside;            /* the mark began within the call */
 };
 
-typedef bool holds_fn(const struct instant *at, const struct attempt *a, const struct answer *out);
+typedef bool holds_fn(const struct instant *at, const struct attempt *a,
+                      const struct answer *out);
 
 static struct page *page_of(struct client *c)
 {
@@ -62,13 +61,15 @@ static bool live(const struct instant *at)
     return at->mark->status != ABSENT && at->from_ms < at->mark->gone_ms;
 }
 
-static bool is_absent(const struct instant *at, const struct attempt *a, const struct answer *out)
+static bool is_absent(const struct instant *at, const struct attempt *a,
+                      const struct answer *out)
 {
     (void)a, (void)out;
     return at->mark->status == ABSENT || at->to_ms >= at->mark->gone_ms;
 }
 
-static bool is_pending(const struct instant *at, const struct attempt *a, const struct answer *out)
+static bool is_pending(const struct instant *at, const struct attempt *a,
+                       const struct answer *out)
 {
     (void)a, (void)out;
     return at->mark->status == PENDING && live(at);
@@ -80,7 +81,8 @@ static bool has_live_owner(const struct instant *at, const struct attempt *a,
     return is_pending(at, a, out) && at->from_ms < at->mark->lease_until_ms;
 }
 
-static bool has_value(const struct instant *at, const struct attempt *a, const struct answer *out)
+static bool has_value(const struct instant *at, const struct attempt *a,
+                      const struct answer *out)
 {
     (void)a;
     return at->mark->status == DONE && live(at) && blob_eq(at->mark->value, out->value);
@@ -97,7 +99,8 @@ static bool differs(const struct instant *at, const struct attempt *a, const str
     return live(at) && at->mark->fingerprint != a->fingerprint;
 }
 
-static bool is_done_by(const struct instant *at, const struct attempt *a, const struct answer *out)
+static bool is_done_by(const struct instant *at, const struct attempt *a,
+                       const struct answer *out)
 {
     (void)out;
     const struct mark *m = at->mark;
@@ -105,7 +108,8 @@ static bool is_done_by(const struct instant *at, const struct attempt *a, const 
     return blob_eq(m->value, a->value) && (at->inside || live(at));
 }
 
-static bool not_mine(const struct instant *at, const struct attempt *a, const struct answer *out)
+static bool not_mine(const struct instant *at, const struct attempt *a,
+                     const struct answer *out)
 {
     const struct mark *m = at->mark;
     if (is_absent(at, a, out)) return true;
@@ -135,7 +139,8 @@ static int64_t wake_bound_ms(const struct sim *sim)
     return 4 * round_ms + (woken ? 50 : 1500);
 }
 
-/* Since when nobody works on the key, as far as this fingerprint is concerned; -1: somebody does. */
+/* Since when nobody works on the key, as far as this fingerprint is concerned; -1: somebody
+ * does. */
 static int64_t free_since_ms(struct sim *sim, const struct mark *m)
 {
     if (m->status == PENDING && m->shortened) return -1;
@@ -156,8 +161,9 @@ static void check_woken(struct client *c, const struct answer *out)
     if (since_ms < 0 || !long_quiet(sim, since_ms) || !long_quiet(sim, a->at_ms)) return;
     if (since_ms < a->at_ms) since_ms = a->at_ms;
     if (sim->now_ms - since_ms > wake_bound_ms(sim))
-        violation(sim, "C6", "#%" PRIu64 " timed out although nobody worked on it for %" PRId64
-                  " ms", a->id, sim->now_ms - since_ms);
+        violation(sim, "C6",
+                  "#%" PRIu64 " timed out although nobody worked on it for %" PRId64 " ms",
+                  a->id, sim->now_ms - since_ms);
 }
 
 static void check_woken_by_publish(struct client *c)
@@ -240,7 +246,8 @@ static void claimed(struct client *c, const struct answer *out)
         struct mark *m = &page->log[i];
         if (m->cause != VERB_CLAIM || m->cause_id != a->id || m->fence != out->fence) continue;
         if (!token_eq(&m->token, &a->token)) continue;
-        if (m->executed) violation(c->sim, "I1", "fence %" PRIu64 " was executed twice", m->fence);
+        if (m->executed)
+            violation(c->sim, "I1", "fence %" PRIu64 " was executed twice", m->fence);
         m->executed = true;
         c->sim->result.totals.claimed++;
         return;
@@ -296,7 +303,8 @@ static void publish_answered(struct client *c, const struct answer *out)
                   c->attempt.id);
     if (out->outcome == OUTCOME_OK) publish_acked(c);
     if (out->outcome == OUTCOME_LOST && !ever(c, not_mine, out))
-        violation(c->sim, "C3", "#%" PRIu64 " was told lost, but it owned the key", c->attempt.id);
+        violation(c->sim, "C3", "#%" PRIu64 " was told lost, but it owned the key",
+                  c->attempt.id);
     if (out->outcome == OUTCOME_LOST && out->value && !ever(c, has_value, out))
         violation(c->sim, "C1", "lost, with an answer that the ledger did not have");
 }
@@ -304,9 +312,11 @@ static void publish_answered(struct client *c, const struct answer *out)
 static void owner_answered(struct client *c, const struct answer *out)
 {
     if (out->outcome == OUTCOME_OK && !ever(c, caused, out))
-        violation(c->sim, "C2", "#%" PRIu64 " was told ok, but nothing happened", c->attempt.id);
+        violation(c->sim, "C2", "#%" PRIu64 " was told ok, but nothing happened",
+                  c->attempt.id);
     if (out->outcome == OUTCOME_LOST && !ever(c, not_mine, out))
-        violation(c->sim, "C2", "#%" PRIu64 " was told lost, but it owned the key", c->attempt.id);
+        violation(c->sim, "C2", "#%" PRIu64 " was told lost, but it owned the key",
+                  c->attempt.id);
 }
 
 static void peek_answered(struct client *c, const struct answer *out)
@@ -322,10 +332,12 @@ static void peek_answered(struct client *c, const struct answer *out)
 static void forget_answered(struct client *c, const struct answer *out)
 {
     enum outcome o = out->outcome;
-    holds_fn *holds = o == OUTCOME_OK ? caused : o == OUTCOME_ABSENT ? is_absent : has_live_owner;
+    holds_fn *holds = o == OUTCOME_OK       ? caused
+                      : o == OUTCOME_ABSENT ? is_absent
+                                            : has_live_owner;
     if (!ever(c, holds, out))
-        violation(c->sim, "I18", "forget #%" PRIu64 " answered %s, which never was", c->attempt.id,
-                  outcome_name(o));
+        violation(c->sim, "I18", "forget #%" PRIu64 " answered %s, which never was",
+                  c->attempt.id, outcome_name(o));
     if (o == OUTCOME_OK || o == OUTCOME_ABSENT) forget_acked(c);
 }
 
@@ -334,13 +346,14 @@ static void failed(struct client *c, const struct err *err)
     struct sim *sim = c->sim;
     const struct attempt *a = &c->attempt;
     sim->result.totals.errors++;
-    bool known = err->code == ERR_UNAVAILABLE || err->code == ERR_AMBIGUOUS ||
-                 err->code == ERR_CANCELED;
+    bool known =
+        err->code == ERR_UNAVAILABLE || err->code == ERR_AMBIGUOUS || err->code == ERR_CANCELED;
     if (!known) violation(sim, "I21", "a valid call failed with %s", err_name(err->code));
     if (err->code == ERR_UNAVAILABLE && ever(c, caused, NULL))
         violation(sim, "S4", "#%" PRIu64 " was told that nothing was done, but it was", a->id);
     if (err->code != ERR_CANCELED && quiet_since(sim, a->at_ms - 2 * QUIET_MS))
-        violation(sim, "C4", "#%" PRIu64 " failed although nothing is wrong: %s", a->id, err->text);
+        violation(sim, "C4", "#%" PRIu64 " failed although nothing is wrong: %s", a->id,
+                  err->text);
 }
 
 /* What a call may have won and does not know of is given back, not left to lapse. */
@@ -354,8 +367,8 @@ static void check_given_back(struct client *c, const struct err *err, const stru
     const struct mark *now = &page_of(c)->now;
     bool owns = now->status == PENDING && token_eq(&now->token, &a->token);
     if (owns && !a->release_sent)
-        violation(c->sim, "E4", "#%" PRIu64 " was granted, told something else, and not given back",
-                  a->id);
+        violation(c->sim, "E4",
+                  "#%" PRIu64 " was granted, told something else, and not given back", a->id);
 }
 
 static void check_duration(struct client *c)
@@ -414,7 +427,8 @@ void history_published(struct sim *sim, int ident)
         for (int f = 0; f < FINGERPRINTS; f++) sim->processes[p].asks[ident][f] = 0;
 }
 
-/* C6: once it is done, one question answers everybody who waits; those who come later ask once. */
+/* C6: once it is done, one question answers everybody who waits; those who come later ask once.
+ */
 static void check_storm(struct process *p, const struct op *op)
 {
     struct sim *sim = p->sim;
@@ -425,7 +439,8 @@ static void check_storm(struct process *p, const struct op *op)
     if (page->now.status != DONE || page->now.fingerprint != fp || asks <= 3) return;
     if (plane_clock_ms(sim_ledger(sim)) >= page->now.gone_ms) return;
     if (!long_quiet(sim, page->now.at_ms)) return;
-    violation(sim, "C6", "p%d asks for the %" PRId64 "th time after the publish", p->index, asks);
+    violation(sim, "C6", "p%d asks for the %" PRId64 "th time after the publish", p->index,
+              asks);
 }
 
 void history_sent(struct process *p, int plane, const struct op *op)
@@ -484,8 +499,8 @@ static void check_promoted(struct plane *ledger, int ident, const struct mark *b
         const struct attempt *a = &c->attempt;
         bool waits = c->call && a->verb == VERB_CLAIM && a->wait_ms > 0 && a->ident == ident;
         if (!waits || a->at_ms >= since_ms || a->fingerprint != before->fingerprint) continue;
-        violation(sim, "C6", "#%" PRIu64 " waited %" PRId64 " ms for a key that nobody had", a->id,
-                  sim->now_ms - since_ms);
+        violation(sim, "C6", "#%" PRIu64 " waited %" PRId64 " ms for a key that nobody had",
+                  a->id, sim->now_ms - since_ms);
     }
 }
 

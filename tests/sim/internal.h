@@ -1,4 +1,5 @@
-/* internal.h - the parts of one simulated world. Everything lives on one thread and one clock. */
+/* internal.h - the parts of one simulated world. Everything lives on one thread and one clock.
+ */
 #ifndef TESTS_SIM_INTERNAL_H
 #define TESTS_SIM_INTERNAL_H
 
@@ -26,7 +27,7 @@ void event_at(struct sim *sim, struct event *ev, int64_t at_ms); /* moves it if 
 void event_stop(struct sim *sim, struct event *ev);
 bool event_is_set(const struct event *ev);
 
-/* ---- book.c: what a plane's records must be, kept apart from the rules ---- */
+/* ---- audit.c: what a plane's records must be, kept apart from the rules ---- */
 
 enum status { ABSENT, PENDING, DONE };
 
@@ -58,14 +59,14 @@ struct page {
 
 struct plane;
 
-/* Executes an op on the plane's records and checks that what happened is what the contract says,
- * whatever the rules think. */
-void book_exec(struct plane *plane, struct op *op, uint64_t cause_id);
-void book_init(struct plane *plane);
-void book_fini(struct plane *plane);
-void book_forgot_all(struct plane *plane); /* flushed */
-void book_clock_moved(struct plane *plane);
-void book_check_all(struct plane *plane);
+/* Executes an op on the plane's records and checks that what happened is what the contract
+ * says, whatever the rules think. */
+void audit_exec(struct plane *plane, struct op *op, uint64_t cause_id);
+void audit_init(struct plane *plane);
+void audit_fini(struct plane *plane);
+void audit_forgot_all(struct plane *plane); /* flushed */
+void audit_clock_moved(struct plane *plane);
+void audit_check_all(struct plane *plane);
 
 int ident_of(const struct key *key); /* -1: not one of ours */
 struct key ident_key(int ident);
@@ -128,8 +129,9 @@ struct flight {
 };
 
 struct net *net_open(struct process *process, struct plane *plane);
-void net_break(struct net *net);  /* the connection is lost: watches fail, answers do not arrive */
-void net_kill(struct net *net);   /* the process is dying: nothing goes out any more */
+void net_break(
+    struct net *net); /* the connection is lost: watches fail, answers do not arrive */
+void net_kill(struct net *net); /* the process is dying: nothing goes out any more */
 void flight_answer(struct flight *f, const struct op *answered);
 void flight_put(struct flight *f);
 void message_free(struct message *m);
@@ -141,7 +143,7 @@ struct process {
     int index;
     bool up, paused, dying;
     unsigned incarnation;
-    int64_t paused_ms;     /* in total */
+    int64_t paused_ms; /* in total */
     int64_t paused_at_ms;
     struct loop loop;
     struct rng_seeded rng;
@@ -207,7 +209,8 @@ void client_fini(struct client *c);
 void client_process_gone(struct client *c); /* crashed: its calls and claims with it */
 void client_process_back(struct client *c);
 struct client *client_of_call(struct process *p, const void *call);
-bool client_probe(struct client *c, int ident, int fingerprint); /* claim, to see what is said */
+bool client_probe(struct client *c, int ident,
+                  int fingerprint); /* claim, to see what is said */
 
 /* ---- history.c: is an answer true? ---- */
 
@@ -261,7 +264,7 @@ struct sim {
     uint64_t attempts, submits;
     int64_t lease_max_ms;
     struct event nemesis, repair[8];
-    unsigned outages; /* that are going on */
+    unsigned outages;                     /* that are going on */
     int64_t last_fault_ms, late_until_ms; /* late: the last request that is still on its way */
     bool healing, loose; /* loose: coord may serve what the ledger has ended; see history.c */
     bool planted;
@@ -276,7 +279,7 @@ void sim_say(struct sim *sim, const char *fmt, ...) __attribute__((format(printf
 void violation(struct sim *sim, const char *rule, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 bool quiet_since(const struct sim *sim, int64_t at_ms); /* nothing went wrong from then on */
-bool plant(struct sim *sim, enum sim_plant which);       /* true once, when it is the one to tell */
+bool plant(struct sim *sim, enum sim_plant which); /* true once, when it is the one to tell */
 
 static inline struct plane *sim_ledger(struct sim *sim)
 {

@@ -3,7 +3,8 @@
  *   sim [--seeds N] [--from S]     N seeds from S on (2,000 from 1), after the self-tests
  *   sim --seed S [--verbose]       one seed; with every event
  *
- * Self-tests: the same seed gives the same run, and each checker notices a lie told on purpose. */
+ * Self-tests: the same seed gives the same run, and each checker notices a lie told on purpose.
+ */
 #include "tests/sim/sim.h"
 #include "tests/support/world.h"
 
@@ -89,11 +90,12 @@ static void test_plant(enum sim_plant plant)
 static void print_totals(void)
 {
     tap_note("%" PRIu64 " calls, %" PRIu64 " executions, %" PRIu64 " replays, %" PRIu64
-             " takeovers, %" PRIu64 " errors", totals.calls, totals.claimed, totals.cached,
-             totals.takeovers, totals.errors);
+             " takeovers, %" PRIu64 " errors",
+             totals.calls, totals.claimed, totals.cached, totals.takeovers, totals.errors);
     tap_note("%" PRIu64 " store ops, %" PRIu64 " events, %" PRIu64 " faults, %" PRIu64
-             " crashes, %.1f days of simulated time", totals.ops, totals.events, totals.faults,
-             totals.crashes, (double)totals.virtual_ms / 86400e3);
+             " crashes, %.1f days of simulated time",
+             totals.ops, totals.events, totals.faults, totals.crashes,
+             (double)totals.virtual_ms / 86400e3);
 }
 
 static uint64_t number(const char *text)
@@ -107,11 +109,18 @@ int main(int argc, char **argv)
     bool verbose = false;
     for (int i = 1; i < argc; i++) {
         const char *value = i + 1 < argc ? argv[i + 1] : NULL;
-        if (strcmp(argv[i], "--seeds") == 0) seeds = number(value), i++;
-        else if (strcmp(argv[i], "--from") == 0) from = number(value), i++;
-        else if (strcmp(argv[i], "--seed") == 0) one = number(value), i++;
-        else if (strcmp(argv[i], "--verbose") == 0) verbose = true;
-        else return fprintf(stderr, "usage: sim [--seeds N] [--from S] [--seed S] [--verbose]\n"), 2;
+        if (strcmp(argv[i], "--seeds") == 0)
+            seeds = number(value), i++;
+        else if (strcmp(argv[i], "--from") == 0)
+            from = number(value), i++;
+        else if (strcmp(argv[i], "--seed") == 0)
+            one = number(value), i++;
+        else if (strcmp(argv[i], "--verbose") == 0)
+            verbose = true;
+        else
+            return fprintf(stderr,
+                           "usage: sim [--seeds N] [--from S] [--seed S] [--verbose]\n"),
+                   2;
     }
     if (one) {
         tap_result(run_seed(one, verbose), "seed %" PRIu64, one);

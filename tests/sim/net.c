@@ -1,9 +1,9 @@
 /* net.c - how a process reaches a plane: a store whose every op is a message there and back.
  *
- * Guarantees what store.h asks of a store: each op is finished exactly once, never inside submit;
- * ERR_UNAVAILABLE only when nothing can have happened, ERR_AMBIGUOUS when it may have. Everything
- * else may go wrong: a request or its answer is lost, executed twice, or executed long after its
- * sender gave up. */
+ * Guarantees what store.h asks of a store: each op is finished exactly once, never inside
+ * submit; ERR_UNAVAILABLE only when nothing can have happened, ERR_AMBIGUOUS when it may have.
+ * Everything else may go wrong: a request or its answer is lost, executed twice, or executed
+ * long after its sender gave up. */
 #include "base/check.h"
 #include "tests/sim/internal.h"
 
@@ -64,7 +64,8 @@ static void tell_lies_about(struct sim *sim, struct net *net, struct op *op)
         out->outcome = OUTCOME_CLAIMED;
     if (ledger && claim && out->outcome == OUTCOME_MISMATCH && plant(sim, PLANT_SEEN_BY_OTHERS))
         out->outcome = OUTCOME_IN_PROGRESS;
-    if (!ledger && claim && out->outcome == OUTCOME_CLAIMED && plant(sim, PLANT_COORD_INVENTS)) {
+    if (!ledger && claim && out->outcome == OUTCOME_CLAIMED &&
+        plant(sim, PLANT_COORD_INVENTS)) {
         out->outcome = OUTCOME_CACHED;
         out->value = blob_new(bytes_str("coord says so"));
     }
@@ -98,7 +99,8 @@ static void tell_arrived(struct task *task)
     struct list arrived;
     list_init(&arrived);
     list_take(&arrived, &net->arrived);
-    for (struct link *at; (at = list_pop(&arrived));) op_finish(container_of(at, struct op, link));
+    for (struct link *at; (at = list_pop(&arrived));)
+        op_finish(container_of(at, struct op, link));
 }
 
 static void timed_out(struct timer *t)
@@ -115,7 +117,8 @@ static struct message *message_new(struct flight *f, uint64_t cause_id)
     CHECK(m && op);
     op->seen = f->op->seen;
     op->limit = f->op->limit;
-    *m = (struct message){ .plane = f->net->plane, .flight = f, .op = op, .cause_id = cause_id };
+    *m =
+        (struct message){ .plane = f->net->plane, .flight = f, .op = op, .cause_id = cause_id };
     event_init(&m->event, plane_arrived);
     f->refs++;
     return m;
@@ -132,7 +135,8 @@ static void send(struct flight *f, uint64_t cause_id, bool twin)
     if (late) {
         fault_happened(sim, "request late");
         delay_ms = between(&sim->net_rng, swarm->timeout_ms[plane], 40 * 1000);
-        if (sim->now_ms + delay_ms > sim->late_until_ms) sim->late_until_ms = sim->now_ms + delay_ms;
+        if (sim->now_ms + delay_ms > sim->late_until_ms)
+            sim->late_until_ms = sim->now_ms + delay_ms;
     }
     struct message *m = message_new(f, cause_id);
     m->twin = twin;
@@ -173,6 +177,11 @@ static void net_submit(struct store *store, struct op *op)
         flight_fail(f, ERR_UNAVAILABLE, "the process is gone");
         return;
     }
+    if (verb_info[op->verb].keyed && ident_of(&op->key) < 0) {
+        violation(sim, "I6", "a request for a key that nobody asked for");
+        flight_fail(f, ERR_UNAVAILABLE, "no such key");
+        return;
+    }
     uint64_t cause_id = cause_of(net, op);
     history_sent(net->process, plane, op);
     if (net->cut == REFUSES) {
@@ -199,8 +208,7 @@ static void net_submit(struct store *store, struct op *op)
 
 static struct flight *flight_of(struct net *net, const struct op *op)
 {
-    list_each(&net->flights, at)
-    {
+    list_each (&net->flights, at) {
         struct flight *f = container_of(at, struct flight, link);
         if (f->op == op) return f;
     }
@@ -223,8 +231,7 @@ static void net_cancel(struct store *store, struct op *op)
 
 void net_break(struct net *net)
 {
-    list_each(&net->flights, at)
-    {
+    list_each (&net->flights, at) {
         struct flight *f = container_of(at, struct flight, link);
         flight_unknown(f, "the connection was lost");
     }

@@ -1,7 +1,7 @@
 /* plane.c - a store that the whole fleet shares: real records, its own clock, and outages.
  *
- * What arrives is executed at once and in the order of arrival. Watches are parked here and their
- * wake-ups travel like every other answer. */
+ * What arrives is executed at once and in the order of arrival. Watches are parked here and
+ * their wake-ups travel like every other answer. */
 #include "base/check.h"
 #include "tests/sim/internal.h"
 
@@ -26,7 +26,7 @@ void plane_init(struct sim *sim, int index)
     struct err err;
     CHECK(store_open_bare("memory:", &env, &plane->records, &err) == 0);
     watches_init(&plane->watches, (uint64_t[2]){ rng_u64(&sim->rng.base), 1 });
-    book_init(plane);
+    audit_init(plane);
 }
 
 static void drop_watches(struct plane *plane)
@@ -43,21 +43,21 @@ static void drop_watches(struct plane *plane)
 void plane_fini(struct plane *plane)
 {
     drop_watches(plane);
-    book_fini(plane);
+    audit_fini(plane);
     store_close(plane->records);
 }
 
 void plane_flush(struct plane *plane)
 {
     memory_flush(plane->records);
-    book_forgot_all(plane);
+    audit_forgot_all(plane);
 }
 
 void plane_jump(struct plane *plane, int64_t by_ms)
 {
     plane->skew_ms += by_ms;
     if (by_ms < 0) plane->went_back = true;
-    book_clock_moved(plane);
+    audit_clock_moved(plane);
 }
 
 /* ---- answers ---- */
@@ -146,12 +146,13 @@ static void execute(struct message *m)
     struct plane *plane = m->plane;
     struct sim *sim = plane->sim;
     tell_lies_before(plane, m->op);
-    book_exec(plane, m->op, m->cause_id);
+    audit_exec(plane, m->op, m->cause_id);
     sim->result.totals.ops++;
     sim_say(sim, "%s: %s %.*s/%.*s -> %s", plane->index == LEDGER ? "ledger" : "coord",
             verb_info[m->op->verb].name, (int)m->op->key.scope.len, m->op->key.scope.data,
             (int)m->op->key.name.len, m->op->key.name.data, outcome_name(m->op->out.outcome));
-    sim_note(sim, (uint64_t)plane->index << 8 | m->op->verb, m->op->out.outcome, m->op->out.fence);
+    sim_note(sim, (uint64_t)plane->index << 8 | m->op->verb, m->op->out.outcome,
+             m->op->out.fence);
     op_push(m->op, executed, m);
     struct list finished;
     list_init(&finished);

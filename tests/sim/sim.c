@@ -1,8 +1,8 @@
 /* sim.c - the run: time goes from event to event, first with faults, then without.
  *
  *   faults    clients work while the nemesis strikes
- *   healed    every call ends, every owner finishes; then, one lease and two seconds later, every
- *             process finds every key answered or claimable (C5), and nothing is left over (I14)
+ *   healed    every call ends, every owner finishes; then, one lease and two seconds later,
+ * every process finds every key answered or claimable (C5), and nothing is left over (I14)
  *
  * The first violation ends the run. */
 #include "base/check.h"
@@ -137,7 +137,8 @@ static void run_to_rest(struct sim *sim)
     int64_t end_ms = sim->now_ms + 300 * 1000;
     while (!all_idle(sim) && run_next(sim, end_ms))
         ;
-    if (!all_idle(sim)) violation(sim, "C5", "a call is left unfinished after everything healed");
+    if (!all_idle(sim))
+        violation(sim, "C5", "a call is left unfinished after everything healed");
 }
 
 static struct client *client_at(struct sim *sim, const struct process *p)
@@ -168,21 +169,23 @@ static void claim_for_nobody(struct sim *sim)
 {
     struct key key = ident_key(sim->idents[0]);
     struct page *page = &sim_ledger(sim)->pages[sim->idents[0]];
-    struct request in = { .token.bytes = "nobody", .lease_ms = 36000 * 1000, .retain_ms = 1000,
+    struct request in = { .token.bytes = "nobody",
+                          .lease_ms = 36000 * 1000,
+                          .retain_ms = 1000,
                           .fingerprint = fingerprint_bytes(page->now.fingerprint) };
     struct op *forget = op_new(VERB_FORGET, &key, NULL), *claim = op_new(VERB_CLAIM, &key, &in);
     CHECK(forget && claim);
     int64_t lease_max_ms = sim->lease_max_ms;
-    book_exec(sim_ledger(sim), forget, 0);
+    audit_exec(sim_ledger(sim), forget, 0);
     plane_flush(&sim->planes[COORD]);
-    book_exec(sim_ledger(sim), claim, 0);
+    audit_exec(sim_ledger(sim), claim, 0);
     sim->lease_max_ms = lease_max_ms;
     op_free(forget);
     op_free(claim);
 }
 
-/* A clock that went back is noticed by the next claim that reaches the plane, and coord may absorb
- * claims for one lease before that: one lease more, then. */
+/* A clock that went back is noticed by the next claim that reaches the plane, and coord may
+ * absorb claims for one lease before that: one lease more, then. */
 static void converge(struct sim *sim)
 {
     int64_t settled_ms = sim->late_until_ms > sim->now_ms ? sim->late_until_ms : sim->now_ms;
@@ -244,7 +247,7 @@ struct sim_result sim_run(uint64_t seed, const struct sim_options *options)
         run_to_rest(sim);
     }
     if (sim->result.ok) converge(sim);
-    if (sim->result.ok) book_check_all(sim_ledger(sim));
+    if (sim->result.ok) audit_check_all(sim_ledger(sim));
     for (int i = 0; sim->result.ok && i < sim->process_count; i++)
         process_stop(&sim->processes[i]);
     sim->result.totals.virtual_ms = sim->now_ms;

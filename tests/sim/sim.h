@@ -8,11 +8,12 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* A lie told on purpose, to see that its checker notices: name, checker that must, what it does */
+/* A lie told on purpose, to see that its checker notices: name, checker that must, what it does
+ */
 #define SIM_PLANT_LIST(X)                                                                      \
     X(OTHER_VALUE, "C1", "a cached answer reaches its caller with another value")              \
     X(FALSE_GRANT, "C2", "an in_progress answer reaches its caller as claimed")                \
-    X(STOLEN_RELEASE, "I12", "a stale release is executed with the owner's token")              \
+    X(STOLEN_RELEASE, "I12", "a stale release is executed with the owner's token")             \
     X(LOST_RECORD, "C3", "the ledger loses a finished record")                                 \
     X(COORD_INVENTS, "C1", "coord holds an answer that the ledger never had")                  \
     X(STUCK_KEY, "C5", "a claim of nobody is never allowed to lapse")                          \

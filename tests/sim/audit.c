@@ -1,4 +1,4 @@
-/* book.c - a plane's second set of books: what its records must be.
+/* audit.c - a plane's second set of books: what its records must be.
  *
  * Written from the contract and not from core/rules, so that a mistake there is a contradiction
  * here. Every op that a plane executes is judged by what the record was before it, what the
@@ -7,10 +7,9 @@
  *   C1 done is written once, and everybody who asks is told exactly that value
  *   C2 nobody is granted a key whose owner lives; a stale token changes nothing
  *   C3 the owner's publish counts, and stays
- *   C5 a lease is as long as was asked, and never longer than its length after a clock went back
- *   C7 another fingerprint gets mismatch and nothing else, and mismatch only that one
- *   I4 the fence of a key only grows
- *   I12 a record is not purged early, nor while it is pending */
+ *   C5 a lease is as long as was asked, and never longer than its length after a clock went
+ * back C7 another fingerprint gets mismatch and nothing else, and mismatch only that one I4 the
+ * fence of a key only grows I12 a record is not purged early, nor while it is pending */
 #include "base/check.h"
 #include "tests/sim/internal.h"
 
@@ -19,11 +18,15 @@
 
 /* Pairs that differ only in where the parts are cut, and one name in three scopes. */
 static const char *const idents[IDENTS][2] = {
-    { "a", "b:c" }, { "a:b", "c" }, { "a", "k" }, { "b", "k" }, { "c", "k" }, { "a", "kk" }, { "z", "\xc3\xa4" },
+    { "a", "b:c" }, { "a:b", "c" }, { "a", "k" },        { "b", "k" },
+    { "c", "k" },   { "a", "kk" },  { "z", "\xc3\xa4" },
 };
 
 static const char *const fingerprints[FINGERPRINTS] = {
-    "", "f", "g", "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef",
+    "",
+    "f",
+    "g",
+    "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef",
 };
 
 struct key ident_key(int ident)
@@ -53,7 +56,7 @@ int fingerprint_of(struct bytes fp)
     return 0;
 }
 
-void book_init(struct plane *plane)
+void audit_init(struct plane *plane)
 {
     for (int i = 0; i < IDENTS; i++) {
         struct key key = ident_key(i);
@@ -63,7 +66,7 @@ void book_init(struct plane *plane)
     }
 }
 
-void book_fini(struct plane *plane)
+void audit_fini(struct plane *plane)
 {
     for (int i = 0; i < IDENTS; i++) {
         struct page *page = &plane->pages[i];
@@ -99,7 +102,7 @@ static void turn_page(struct plane *plane, struct page *page, struct mark next)
     if (plane->index == LEDGER) log_mark(page);
 }
 
-void book_forgot_all(struct plane *plane)
+void audit_forgot_all(struct plane *plane)
 {
     for (int i = 0; i < IDENTS; i++) {
         turn_page(plane, &plane->pages[i], (struct mark){ 0 });
@@ -107,7 +110,7 @@ void book_forgot_all(struct plane *plane)
     }
 }
 
-void book_clock_moved(struct plane *plane)
+void audit_clock_moved(struct plane *plane)
 {
     for (int i = 0; i < IDENTS; i++) {
         struct mark same = plane->pages[i].now;
@@ -224,14 +227,15 @@ static void check_claimed(const struct step *s)
         return;
     }
     if (!s->lapsed)
-        WRONG(s, "C2", "%s: granted although the owner's lease lasts %" PRId64 " ms more", who(s),
-              s->was.lease_until_ms - s->now_ms);
+        WRONG(s, "C2", "%s: granted although the owner's lease lasts %" PRId64 " ms more",
+              who(s), s->was.lease_until_ms - s->now_ms);
     granted(s);
 }
 
 static void check_in_progress(const struct step *s)
 {
-    if (s->was.status != PENDING) WRONG(s, "I21", "%s: in_progress, but nobody owns it", who(s));
+    if (s->was.status != PENDING)
+        WRONG(s, "I21", "%s: in_progress, but nobody owns it", who(s));
     if (!s->same_fingerprint) WRONG(s, "C7", "%s: in_progress for another fingerprint", who(s));
     if (s->mine) WRONG(s, "C2", "%s: the owner was told in_progress", who(s));
     if (s->lapsed) WRONG(s, "C5", "%s: in_progress after the lease has lapsed", who(s));
@@ -351,9 +355,8 @@ static void check_peek(const struct step *s)
 }
 
 static void (*const check_verb[VERBS])(const struct step *) = {
-    [VERB_CLAIM] = check_claim,     [VERB_PUBLISH] = check_publish,
-    [VERB_RELEASE] = check_release, [VERB_RENEW] = check_renew,
-    [VERB_FORGET] = check_forget,   [VERB_PEEK] = check_peek,
+    [VERB_CLAIM] = check_claim, [VERB_PUBLISH] = check_publish, [VERB_RELEASE] = check_release,
+    [VERB_RENEW] = check_renew, [VERB_FORGET] = check_forget,   [VERB_PEEK] = check_peek,
     [VERB_WATCH] = check_peek,
 };
 
@@ -394,7 +397,7 @@ static void check_page(struct plane *plane, int ident)
                   left_ms);
 }
 
-void book_check_all(struct plane *plane)
+void audit_check_all(struct plane *plane)
 {
     for (int i = 0; i < IDENTS; i++) check_page(plane, i);
 }
@@ -412,16 +415,21 @@ static void expired(struct plane *plane)
         next.cause_id = 0;
         turn_page(plane, page, next);
     }
-    book_check_all(plane);
+    audit_check_all(plane);
 }
 
-void book_exec(struct plane *plane, struct op *op, uint64_t cause_id)
+void audit_exec(struct plane *plane, struct op *op, uint64_t cause_id)
 {
     int ident = ident_of(&op->key);
     struct page *page = ident < 0 ? NULL : &plane->pages[ident];
     int64_t now_ms = plane_clock_ms(plane);
-    struct step s = { .plane = plane, .sim = plane->sim, .page = page, .ident = ident,
-                      .op = op, .cause_id = cause_id, .now_ms = now_ms };
+    struct step s = { .plane = plane,
+                      .sim = plane->sim,
+                      .page = page,
+                      .ident = ident,
+                      .op = op,
+                      .cause_id = cause_id,
+                      .now_ms = now_ms };
     if (page) {
         s.was = as_seen(page, now_ms);
         s.mine = token_eq(&s.was.token, &op->in.token);
