@@ -73,8 +73,9 @@ bool duration_parse(struct bytes in, int64_t max_ms, int64_t *ret_ms)
     int64_t n = 0;
     size_t digits = 0;
     for (; digits < in.len && in.data[digits] >= '0' && in.data[digits] <= '9'; digits++) {
-        n = n * 10 + (in.data[digits] - '0');
-        if (n > max_ms) return false;
+        int digit = in.data[digits] - '0';
+        if (n > (max_ms - digit) / 10) return false;
+        n = n * 10 + digit;
     }
     if (digits == 0) return false;
     struct bytes suffix = bytes_of(in.data + digits, in.len - digits);
