@@ -94,13 +94,29 @@ declared_is_defined() {
 }
 t "the header and the library have the same functions" declared_is_defined
 
-documented() {
-    local name
-    while read -r name; do
-        grep -q "^\.Fn $name " "$prefix/share/man/man3/once.3" || { echo "$name is not in once.3"; return 1; }
-    done <"$tmp/declared"
+# Name and number of arguments, from the header and from the page.
+header_args() {
+    sed -n '/^ONCE_API/,/;/p' "$prefix/include/once/once.h" | sed 's|/\*.*||' | tr '\n' ' ' |
+        sed 's/ONCE_API/\n/g' | awk -F '(' 'NF > 1 {
+            n = split($1, word, /[ *]+/)
+            args = 1; depth = 0
+            for (i = 1; i <= length($0) && !(depth == 1 && substr($0, i, 1) == ")"); i++) {
+                c = substr($0, i, 1)
+                if (c == "(") depth++
+                if (c == ")") depth--
+                if (c == "," && depth == 1) args++
+            }
+            print word[n], args
+        }' | sort
 }
-t "once(3) has every function of the header" documented
+page_args() {
+    awk '$1 == ".Fn" && /"/ { print $2, gsub(/"/, "") / 2 }' "$prefix/share/man/man3/once.3" | sort
+}
+documented() {
+    header_args >"$tmp/header" && page_args >"$tmp/page" && [ -s "$tmp/header" ] &&
+        diff "$tmp/header" "$tmp/page"
+}
+t "once(3) has every function of the header, with as many arguments" documented
 
 # ---- the header ----
 
