@@ -12,6 +12,6 @@ static const struct outcome_info outcomes[] = {
 
 const struct outcome_info *outcome_info(enum outcome o)
 {
-    CHECK(o >= 1 && (unsigned)o <= sizeof outcomes / sizeof outcomes[0]);
+    CHECK(o >= 1 && (int)o <= OUTCOMES);
     return &outcomes[o - 1];
 }

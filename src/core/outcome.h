@@ -29,6 +29,10 @@
 enum outcome { OUTCOME_LIST(OUTCOME_ENUM) };
 #undef OUTCOME_ENUM
 
+#define OUTCOME_COUNT(id, value, name, http, resp, exit, retryable, text) +1
+enum { OUTCOMES = 0 OUTCOME_LIST(OUTCOME_COUNT) }; /* numbered from 1 */
+#undef OUTCOME_COUNT
+
 struct outcome_info {
     enum outcome outcome;
     const char *name;

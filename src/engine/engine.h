@@ -34,7 +34,7 @@ struct engine_config {
     }
 
 struct engine_stats {
-    uint64_t outcomes[OUTCOME_ABSENT + 1]; /* claims, by outcome */
+    uint64_t outcomes[OUTCOMES + 1]; /* claims, by outcome */
     uint64_t takeovers, promoted, lost, renewals, ambiguous, swept;
     size_t waiters, held;
 };

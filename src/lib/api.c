@@ -34,7 +34,7 @@ SAME(sizeof(struct once_error), sizeof(struct err));
 
 static const struct outcome_info *info(int outcome)
 {
-    if (outcome < OUTCOME_CLAIMED || outcome > OUTCOME_ABSENT) return NULL;
+    if (outcome < 1 || outcome > OUTCOMES) return NULL;
     return outcome_info((enum outcome)outcome);
 }
 
@@ -158,11 +158,23 @@ static void owner_lost(const struct owner *owner, const struct token *token, uin
     drive_lost(owner->shell, (once_lost_fn *)owner->fn, owner->ctx, &lease, certain);
 }
 
-static int claim_args(struct once *o, const struct once_claim *in, struct call_args *ret,
+/* A newer caller may know more fields, an older one fewer: takes what both know, over the defaults
+ * that are in `to`. */
+static int take_known(void *to, size_t known, const void *from, size_t size, const char *init,
                       struct err *reterr)
 {
-    if (in->size < sizeof *in)
-        return err_set(reterr, ERR_INVALID, "start with ONCE_CLAIM_INIT: size is not set");
+    if (size < sizeof size)
+        return err_set(reterr, ERR_INVALID, "start with %s: size is not set", init);
+    memcpy(to, from, size < known ? size : known);
+    return 0;
+}
+
+static int claim_args(struct once *o, const struct once_claim *from, struct call_args *ret,
+                      struct err *reterr)
+{
+    struct once_claim claim = ONCE_CLAIM_INIT, *in = &claim;
+    int r = take_known(in, sizeof *in, from, from->size, "ONCE_CLAIM_INIT", reterr);
+    if (r) return r;
     if (in->flags & ~ONCE_NO_RENEW)
         return err_set(reterr, ERR_INVALID, "unknown flags in the claim");
     *ret = (struct call_args){ .verb = VERB_CLAIM,
@@ -188,11 +200,12 @@ static int token_take(const char *text, struct token *ret, struct err *reterr)
 }
 
 /* The value is referenced by the op; the caller unreferences ret->in.value afterwards. */
-static int owned_args(enum verb verb, const struct once_owned *in, struct call_args *ret,
+static int owned_args(enum verb verb, const struct once_owned *from, struct call_args *ret,
                       struct err *reterr)
 {
-    if (in->size < sizeof *in)
-        return err_set(reterr, ERR_INVALID, "start with ONCE_OWNED_INIT: size is not set");
+    struct once_owned owned = ONCE_OWNED_INIT, *in = &owned;
+    int r = take_known(in, sizeof *in, from, from->size, "ONCE_OWNED_INIT", reterr);
+    if (r) return r;
     struct call_args args = { .verb = verb,
                               .key = { view(in->scope), view(in->key) },
                               .in = { .lease_ms = in->lease_ms, .retain_ms = -1 } };

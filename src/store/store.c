@@ -3,6 +3,7 @@
 
 #include "base/check.h"
 
+#include <stdio.h>
 #include <string.h>
 
 static const struct store_class *const classes[] = { &memory_class, &sqlite_class };
@@ -18,14 +19,21 @@ static const struct store_class *class_of(const char *url, const char **ret_rest
     return NULL;
 }
 
+static int unknown_store(const char *url, struct err *reterr)
+{
+    char known[120] = "";
+    size_t len = 0;
+    for (size_t i = 0; i < sizeof classes / sizeof classes[0] && len < sizeof known; i++)
+        len += (size_t)snprintf(known + len, sizeof known - len, " %s:", classes[i]->scheme);
+    return err_set(reterr, ERR_INVALID, "unknown store \"%.40s\"; known are%s", url, known);
+}
+
 int store_open_bare(const char *url, const struct store_env *env, struct store **ret_store,
                     struct err *reterr)
 {
     const char *rest;
     const struct store_class *class = class_of(url, &rest);
-    if (!class)
-        return err_set(reterr, ERR_INVALID, "unknown store \"%.60s\"; known are %s and %s", url,
-                       memory_class.usage, sqlite_class.usage);
+    if (!class) return unknown_store(url, reterr);
     return class->open(rest, env, ret_store, reterr);
 }
 
