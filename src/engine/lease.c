@@ -61,7 +61,8 @@ static int64_t lease_wake_ms(const struct held *h)
 static void held_reset_timer(struct held *h)
 {
     bool nothing_to_tell = h->renewing && h->told;
-    if (nothing_to_tell)
+    bool given_up = h->lease_ms == 0; /* renewed to zero: over, until the owner renews it again */
+    if (nothing_to_tell || given_up)
         timer_stop(h->engine->loop, &h->timer);
     else
         timer_set(h->engine->loop, &h->timer, lease_wake_ms(h));
@@ -128,6 +129,8 @@ static void renew_answered(struct held *h)
     e->stats.renewals++;
     h->retry_ms = 0;
     h->told = false;
+    /* The store knows how long it is: the owner may have changed it without hearing so. */
+    h->lease_ms = h->op->out.lease_left_ms;
     h->until_ms = h->asked_ms + h->lease_ms;
     held_reset_timer(h);
 }

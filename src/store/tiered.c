@@ -251,14 +251,21 @@ static void drop_copy(struct tiered *t, struct op *op, step_then *then)
     step_start(t, op, s, then);
 }
 
-/* What the ledger keeps, coord keeps for as long. */
+/* What the ledger keeps, coord keeps for as long and no longer: what was left when the ledger
+ * answered is less by now, by a whole pause of this process if it was stopped in between. */
+static int64_t retain_now_ms(const struct tiered *t, const struct op *op)
+{
+    int64_t left_ms = op->out.retain_left_ms - (t->base.loop->now_ms - op->submitted_ms);
+    return left_ms > 0 ? left_ms : 0;
+}
+
 static void publish_copy(struct tiered *t, struct op *op, struct blob *value)
 {
     struct step *s = step_for(t, op, VERB_PUBLISH);
     if (s) {
         blob_unref(s->op->in.value);
         s->op->in.value = blob_ref(value);
-        s->op->in.retain_ms = op->out.retain_left_ms;
+        s->op->in.retain_ms = retain_now_ms(t, op);
     }
     step_start(t, op, s, then_answer);
 }

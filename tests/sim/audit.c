@@ -100,6 +100,7 @@ static void turn_page(struct plane *plane, struct page *page, struct mark next)
     blob_unref(page->now.value);
     page->now = next;
     if (plane->index == LEDGER) log_mark(page);
+    history_changed(plane->sim, (int)(page - plane->pages));
 }
 
 void audit_forgot_all(struct plane *plane)

@@ -35,7 +35,8 @@ bool quiet_since(const struct sim *sim, int64_t at_ms)
     if (coord_is_slow(sim)) return false;
     for (int i = 0; i < sim->process_count; i++)
         if (!sim->processes[i].up || sim->processes[i].paused) return false;
-    return sim->outages == 0 && at_ms > sim->last_fault_ms;
+    /* Who has sent something into the fault finds out when the store gives up. */
+    return sim->outages == 0 && at_ms > sim->last_fault_ms + sim->swarm.timeout_ms[LEDGER];
 }
 
 /* ---- the swarm ---- */

@@ -166,6 +166,20 @@ static void check_woken(struct client *c, const struct answer *out)
                   a->id, sim->now_ms - since_ms);
 }
 
+/* C7: another fingerprint is told so, it does not wait. */
+static void check_not_waiting(struct client *c)
+{
+    struct sim *sim = c->sim;
+    struct page *page = page_of(c);
+    const struct attempt *a = &c->attempt;
+    const struct mark *m = page->count ? &page->log[page->count - 1] : NULL;
+    bool other = m && m->status != ABSENT && m->fingerprint != a->fingerprint;
+    if (!other || plane_clock_ms(sim_ledger(sim)) >= m->gone_ms) return;
+    int64_t since_ms = m->at_ms > a->at_ms ? m->at_ms : a->at_ms;
+    if (long_quiet(sim, since_ms) && sim->now_ms - since_ms > wake_bound_ms(sim))
+        violation(sim, "C7", "#%" PRIu64 " waited for another fingerprint's owner", a->id);
+}
+
 static void check_woken_by_publish(struct client *c)
 {
     struct sim *sim = c->sim;
@@ -279,6 +293,7 @@ static void in_progress(struct client *c, const struct answer *out)
                   outcome_name(out->outcome));
     check_woken(c, out);
     check_told_in_time(c);
+    check_not_waiting(c);
 }
 
 static void claim_answered(struct client *c, const struct answer *out)
@@ -419,6 +434,14 @@ void history_asked(struct client *c, const struct op *op)
 void history_arrived(struct client *c)
 {
     c->process->asks[c->attempt.ident][c->attempt.fingerprint]--;
+    c->process->polls[c->attempt.ident][c->attempt.fingerprint]--;
+}
+
+void history_changed(struct sim *sim, int ident)
+{
+    sim->changed_ms[ident] = sim->now_ms;
+    for (int p = 0; p < sim->process_count; p++)
+        for (int f = 0; f < FINGERPRINTS; f++) sim->processes[p].polls[ident][f] = 0;
 }
 
 void history_published(struct sim *sim, int ident)
@@ -436,16 +459,41 @@ static void check_storm(struct process *p, const struct op *op)
     const struct page *page = &sim_ledger(sim)->pages[ident];
     int64_t asks = ++p->asks[ident][fp];
     if (sim->swarm.other_fingerprint) return; /* they take coord's place in turns */
-    if (page->now.status != DONE || page->now.fingerprint != fp || asks <= 3) return;
+    if (page->now.status != DONE || page->now.fingerprint != fp || asks <= 6) return;
     if (plane_clock_ms(sim_ledger(sim)) >= page->now.gone_ms) return;
     if (!long_quiet(sim, page->now.at_ms)) return;
     violation(sim, "C6", "p%d asks for the %" PRId64 "th time after the publish", p->index,
               asks);
 }
 
+/* C6: while nothing changes, a line asks ever less often. */
+static void check_polls(struct process *p, const struct op *op)
+{
+    struct sim *sim = p->sim;
+    int ident = ident_of(&op->key), fp = fingerprint_of(op->in.fingerprint);
+    int64_t polls = ++p->polls[ident][fp], since_ms = sim->changed_ms[ident];
+    if (polls > 12 + (sim->now_ms - since_ms) / 100 && long_quiet(sim, since_ms))
+        violation(sim, "C6", "p%d asks for the %" PRId64 "th time, and nothing has changed",
+                  p->index, polls);
+}
+
+/* A lease of zero is over at once: to renew it again and again helps nobody. */
+static void check_pointless(struct process *p, const struct op *op)
+{
+    const struct mark *now = &sim_ledger(p->sim)->pages[ident_of(&op->key)].now;
+    bool pointless = now->status == PENDING && token_eq(&now->token, &op->in.token) &&
+                     now->lease_ms == 0;
+    if (client_of_call(p, op->frames[0].ctx)) return; /* its owner asks for it */
+    p->pointless = pointless ? p->pointless + 1 : 0;
+    if (p->pointless > 20 && quiet_since(p->sim, p->sim->now_ms - QUIET_MS))
+        violation(p->sim, "E5", "p%d renews a lease of zero again and again", p->index);
+}
+
 void history_sent(struct process *p, int plane, const struct op *op)
 {
     if (plane == COORD && op->verb == VERB_CLAIM) check_storm(p, op);
+    if (plane == COORD && op->verb == VERB_CLAIM) check_polls(p, op);
+    if (plane == LEDGER && op->verb == VERB_RENEW) check_pointless(p, op);
     if (plane != LEDGER || op->verb != VERB_RELEASE) return;
     for (int i = 0; i < p->sim->client_count; i++) {
         struct client *c = &p->sim->clients[i];

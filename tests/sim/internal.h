@@ -126,6 +126,7 @@ struct flight {
     struct op *op; /* NULL: given up, answered, or its process is gone */
     struct timer timeout;
     unsigned refs;
+    bool doubled; /* sent twice: a refusal says nothing about the other one */
 };
 
 struct net *net_open(struct process *process, struct plane *plane);
@@ -153,7 +154,9 @@ struct process {
     struct store *store;
     struct engine *engine;
     struct event turn, comeback;
-    int64_t asks[IDENTS][FINGERPRINTS]; /* claims sent since the key was done, less arrivals */
+    int64_t asks[IDENTS][FINGERPRINTS];  /* claims sent since the key was done, less arrivals */
+    int64_t polls[IDENTS][FINGERPRINTS]; /* the same since anything about the key changed */
+    unsigned pointless; /* renewals in a row of a lease that is zero long */
 };
 
 void process_start(struct process *p);
@@ -221,6 +224,7 @@ void history_sent(struct process *p, int plane, const struct op *op);
 void history_lost(struct client *c, const struct token *token);
 void history_granted(struct plane *ledger, int ident, const struct mark *before);
 void history_published(struct sim *sim, int ident);
+void history_changed(struct sim *sim, int ident);
 
 /* ---- faults.c ---- */
 
@@ -262,7 +266,7 @@ struct sim {
     int idents[IDENTS_USED_MAX];
     int ident_count;
     uint64_t attempts, submits;
-    int64_t lease_max_ms;
+    int64_t lease_max_ms, changed_ms[IDENTS]; /* changed: at either plane, the last time */
     struct event nemesis, repair[8];
     unsigned outages;                     /* that are going on */
     int64_t last_fault_ms, late_until_ms; /* late: the last request that is still on its way */

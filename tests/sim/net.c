@@ -84,6 +84,7 @@ void flight_answer(struct flight *f, const struct op *answered)
     struct op *op = f->op;
     op_clear_answer(op);
     op->err = answered->err;
+    if (op->err.code && f->doubled) op->err.code = ERR_AMBIGUOUS;
     op->out = answered->out;
     blob_ref(op->out.value);
     op->changed = answered->changed;
@@ -203,6 +204,7 @@ static void net_submit(struct store *store, struct op *op)
     bool watch = op->verb == VERB_WATCH;
     if (watch || sim->healing || !chance(&sim->net_rng, sim->swarm.twice[plane])) return;
     fault_happened(sim, "request doubled");
+    f->doubled = true;
     send(f, cause_id, true);
 }
 

@@ -119,7 +119,7 @@ static bool all_idle(const struct sim *sim)
 
 static void run_with_faults(struct sim *sim)
 {
-    uint64_t attempts = (uint64_t)between(&sim->rng, 100, 400);
+    uint64_t attempts = (uint64_t)between(&sim->rng, 150, 750);
     int64_t end_ms = between(&sim->rng, 60, 600) * 1000;
     while (sim->attempts < attempts && run_next(sim, end_ms))
         ;
