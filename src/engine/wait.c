@@ -253,8 +253,10 @@ void wait_deadline(struct call *c)
     struct waitlist *w = c->waitlist;
     if (c->state == CALL_ASKING) return; /* its answer is on the way, and decides */
     w->overdue++;
-    if (c->ticket >= w->confirmed) {
-        ask(w); /* nobody has asked since it came: ask, and let it leave with the answer */
+    /* Nobody has asked since it came, or it asked and may have won: ask, and let it leave with
+     * the answer. */
+    if (c->maybe || c->ticket >= w->confirmed) {
+        ask(w);
         return;
     }
     struct answer out = timed_out(w);
