@@ -34,6 +34,7 @@ struct waitlist {
     struct list waiters;
     struct call *asking; /* its op is at the store; it is still in the line */
     struct op *watch;    /* at the store */
+    uint64_t seen, watched; /* what the line waits to change, and what the watch does */
     struct timer timer;  /* lapse of the lease, next poll, or next retry */
     uint64_t tickets;    /* given out so far */
     uint64_t asked;      /* tickets given out when the head asked */
@@ -180,6 +181,8 @@ static void poll_later(struct waitlist *w)
     timer_set(e->loop, &w->timer, poll_ms < w->lapses_ms ? poll_ms : w->lapses_ms);
 }
 
+static bool watch(struct waitlist *w, uint64_t seen);
+
 static void watch_done(struct op *op, void *ctx)
 {
     struct waitlist *w = ctx;
@@ -199,6 +202,8 @@ static void watch_done(struct op *op, void *ctx)
         return;
     }
     if (w->asking) return; /* its answer brings a new watch */
+    bool outdated = failed == ERR_CANCELED && w->watched != w->seen;
+    if (outdated && watch(w, w->seen)) return;
     if (failed == ERR_UNSUPPORTED)
         poll_later(w);
     else if (failed)
@@ -211,11 +216,16 @@ static bool watch(struct waitlist *w, uint64_t seen)
 {
     struct engine *e = w->engine;
     if (!(e->store->caps & CAP_NOTIFY)) return false;
-    if (w->watch) return true; /* it saw an older version: then it fires by itself */
+    w->seen = seen;
+    if (w->watch) {
+        /* It waits for another version, perhaps at the other plane: it may never fire. */
+        if (w->watched != seen) store_cancel(e->store, w->watch);
+        return true;
+    }
     struct call *c = container_of(list_first(&w->waiters), struct call, link);
     struct op *op = op_new(VERB_WATCH, &c->args.key, NULL);
     if (!op) return false;
-    op->seen = seen;
+    op->seen = w->watched = seen;
     w->watch = op;
     engine_submit(e, op, watch_done, w);
     return true;

@@ -512,6 +512,7 @@ void history_lost(struct client *c, const struct token *token)
     struct plane *ledger = sim_ledger(c->sim);
     struct page *page = &ledger->pages[c->held.ident];
     if (ledger->went_back) return; /* its retention may have been over, and is not any more */
+    if (c->sim->swarm.twice[LEDGER] || c->sim->swarm.late[LEDGER]) return; /* granted again */
     for (size_t i = page->count; i-- > 0;) {
         const struct mark *m = &page->log[i];
         if (lost_by_now(m, token)) return;
