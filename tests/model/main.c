@@ -8,7 +8,7 @@
 
 int main(int argc, char **argv)
 {
-    uint64_t first = 1, seeds = 40;
+    uint64_t first = 1, seeds = 20;
     unsigned steps = 5000;
     for (int i = 1; i + 1 < argc; i += 2) {
         unsigned long long n = strtoull(argv[i + 1], NULL, 10);

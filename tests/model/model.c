@@ -16,10 +16,20 @@
 
 enum { STORES = 4, TOKENS = 5, VALUES = 5, PRINTS = 3, BATCH_MAX = 8, RECENT = 10, LINE = 160 };
 
+/* A watch on one key, at every store. */
+struct watching {
+    struct op *ops[STORES];
+    unsigned fired[STORES];
+    size_t at;
+    uint64_t seen;
+    bool active, due; /* due: the key is not what was seen any more */
+};
+
 struct history {
     struct world world;
     struct store *stores[STORES];
     struct reference model;
+    struct watching watching;
     struct blob *values[VALUES]; /* [0] is NULL: no value */
     unsigned step;
     char recent[RECENT][LINE];
@@ -159,6 +169,60 @@ static void run_ops(struct history *h, size_t store, struct op **ops, size_t cou
     if (one_plane) run_batch(h, store, ops, count);
 }
 
+/* ---- a watch: fires once, when the key is no longer what was seen, and not before ---- */
+
+static void watch_end(struct history *h)
+{
+    struct watching *w = &h->watching;
+    if (!w->active) return;
+    for (size_t s = 0; s < STORES; s++)
+        if (!w->fired[s]) store_cancel(h->stores[s], w->ops[s]);
+    world_settle(&h->world);
+    for (size_t s = 0; s < STORES; s++) {
+        if (w->fired[s] != 1)
+            differ(h, "%s: the watch finished %u times", world_stores[s], w->fired[s]);
+        else
+            op_free(w->ops[s]);
+    }
+    w->active = false;
+}
+
+static void watch_check(struct history *h)
+{
+    const struct watching *w = &h->watching;
+    for (size_t s = 0; w->active && s < STORES; s++)
+        if (w->fired[s] != w->due)
+            differ(h, "%s: the watch has %sfired", world_stores[s], w->fired[s] ? "" : "not ");
+}
+
+static void watch_note(struct history *h, size_t at, const struct op *want)
+{
+    struct watching *w = &h->watching;
+    if (w->active && w->at == at && want->changed && want->out.version != w->seen)
+        w->due = true;
+}
+
+static void step_watch(struct history *h)
+{
+    struct watching *w = &h->watching;
+    watch_end(h);
+    size_t at = below(h, REFERENCE_KEYS);
+    const struct slot *slot = &h->model.slots[at];
+    const struct record *live = record_live(slot->used ? &slot->record : NULL, h->model.now_ms);
+    bool stale = below(h, 4) == 0;
+    *w = (struct watching){ .at = at, .active = true, .due = stale };
+    w->seen = record_version(live) + (stale ? 4 : 0);
+    note(h, "watch key %zu%s", at, stale ? ", as it was before" : "");
+    for (size_t s = 0; s < STORES; s++) {
+        w->ops[s] = op_new(VERB_WATCH, &slot->key, NULL);
+        w->ops[s]->seen = w->seen;
+        op_push(w->ops[s], finished, &w->fired[s]);
+        store_submit(h->stores[s], w->ops[s]);
+    }
+    world_settle(&h->world);
+    watch_check(h);
+}
+
 static void step_keyed(struct history *h, size_t count)
 {
     struct op *want[BATCH_MAX], *got[BATCH_MAX];
@@ -168,6 +232,7 @@ static void step_keyed(struct history *h, size_t count)
         struct request in = random_request(h, &h->model.slots[at], verb);
         want[i] = op_new(verb, &h->model.slots[at].key, &in);
         reference_apply(&h->model, at, want[i]);
+        watch_note(h, at, want[i]);
         note(h, "%s key %zu token %u lease %lld retain %lld print %zu value %zu -> %s",
              verb_info[verb].name, at, in.token.bytes[0], (long long)in.lease_ms,
              (long long)in.retain_ms, in.fingerprint.len, blob_bytes(in.value).len,
@@ -182,6 +247,7 @@ static void step_keyed(struct history *h, size_t count)
         }
     }
     for (size_t i = 0; i < count; i++) op_free(want[i]);
+    watch_check(h);
 }
 
 /* ---- expire, scan, stats ---- */
@@ -326,7 +392,9 @@ static void step(struct history *h)
         step_scan(h);
     else if (dice < 20)
         step_stats(h);
-    else if (dice < 25)
+    else if (dice < 23)
+        step_watch(h);
+    else if (dice < 28)
         step_keyed(h, 2 + below(h, BATCH_MAX - 1));
     else
         step_keyed(h, 1);
@@ -349,6 +417,7 @@ static void history_open(struct history *h, uint64_t seed)
 
 static void history_close(struct history *h)
 {
+    watch_end(h);
     for (size_t s = 0; s < STORES; s++) world_close(&h->world, h->stores[s]);
     reference_fini(&h->model);
     for (size_t i = 0; i < VALUES; i++) blob_unref(h->values[i]);

@@ -266,6 +266,7 @@ static void check_waiters(struct run *r, const struct book_key *k, const struct 
 static void check_now(struct run *r)
 {
     world_settle(r->world);
+    if (r->world->stuck) book_fail(&r->book, "the loop does not come to rest");
     book_quiet(&r->book, r->world->wall_ms);
     for (size_t i = 0; i < r->book.key_count; i++) {
         struct answer seen = peek_key(r, r->book.keys[i].name);

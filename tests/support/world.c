@@ -12,6 +12,8 @@
 
 #define START_MS INT64_C(1700000000000)
 
+enum { TURNS_MAX = 1000000 };
+
 const char *const world_stores[] = { "memory", "sqlite", "tiered", "tiered-sqlite", NULL };
 
 static int64_t world_wall_ms(void *ctx)
@@ -51,7 +53,8 @@ static struct store *open_direct(struct world *w, const char *url)
 {
     struct err err;
     struct store *bare, *store;
-    if (store_open_bare(url, &w->env, &bare, &err) || direct_open(bare, &w->env, &store, &err)) {
+    if (store_open_bare(url, &w->env, &bare, &err) ||
+        direct_open(bare, &w->env, &store, &err)) {
         fprintf(stderr, "world: %s: %s\n", url, err.text);
         CHECK(false);
     }
@@ -95,8 +98,10 @@ void world_close(struct world *w, struct store *s)
 
 void world_settle(struct world *w)
 {
+    unsigned turns = 0;
     do loop_turn(&w->loop, w->mono_ms);
-    while (loop_next_ms(&w->loop, w->mono_ms) == 0);
+    while (loop_next_ms(&w->loop, w->mono_ms) == 0 && ++turns < TURNS_MAX);
+    if (turns == TURNS_MAX) w->stuck = true;
 }
 
 void world_advance(struct world *w, int64_t ms)
@@ -105,8 +110,8 @@ void world_advance(struct world *w, int64_t ms)
     world_settle(w);
     for (;;) {
         int64_t next_ms = loop_next_ms(&w->loop, w->mono_ms);
-        int64_t step_ms = next_ms < 0 || next_ms > end_ms - w->mono_ms ? end_ms - w->mono_ms
-                                                                       : next_ms;
+        int64_t step_ms =
+            next_ms < 0 || next_ms > end_ms - w->mono_ms ? end_ms - w->mono_ms : next_ms;
         w->mono_ms += step_ms;
         w->wall_ms += step_ms;
         world_settle(w);

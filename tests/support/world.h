@@ -14,6 +14,7 @@ struct world {
     int64_t wall_ms; /* the stores' clock */
     int64_t mono_ms; /* the loop's clock */
     char dir[64];    /* a temporary directory, made when first needed */
+    bool stuck;      /* the loop did not come to rest: something spins */
 };
 
 void world_init(struct world *w, uint64_t seed);
@@ -34,7 +35,7 @@ void world_settle(struct world *w);              /* turns until nothing more is 
 /* Submits and turns until it is finished. The op stays the caller's. */
 void world_run(struct world *w, struct store *s, struct op *op);
 
-struct token token_of(uint8_t n);           /* a recognisable token */
+struct token token_of(uint8_t n); /* a recognisable token */
 struct key key_of(const char *scope, const char *name);
 
 /* ---- test output that tests/run reads (TAP) ---- */
