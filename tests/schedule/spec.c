@@ -1,5 +1,14 @@
-/* spec.c - reads a spec. One statement per line, words separated by blanks, # starts a comment.
- * A mistake is reported with its line; nothing is guessed. */
+/* spec.c - reads a spec. One statement per line, words separated by blanks, # starts a comment:
+ *
+ *   session NAME
+ *     step NAME ACTION ...                   in order within the session
+ *   require|forbid CONDITION [if CONDITION]  holds, or does not, in every interleaving
+ *   sometimes CONDITION                      holds in at least one
+ *   permutation STEP...                      only these orders instead of all
+ *   processes one|each                       only this arrangement instead of both
+ *
+ * Conditions are in cond.c; README.md has the whole language. A mistake is reported with its
+ * line; nothing is guessed. */
 #include "tests/schedule/spec.h"
 
 #include "base/text.h"
