@@ -89,25 +89,41 @@ signal() { # SIGNAL PID
     kill "-$1" "$2"
 }
 
+# The signal is sent before it is obeyed: each thread stops when it next leaves the kernel.
+await_stop() { # PID
+    local stat line
+    for stat in "/proc/$1/task/"*/stat; do
+        while read -r line <"$stat"; do
+            case ${line##*) } in [TtZX]*) break ;; esac
+            [ $SECONDS -lt $limit ] || break
+        done
+    done
+}
 # Whoever is stopped inside a transaction stops everybody: nobody's fault, and not the question
-# here. It is continued and stopped again until the database can be locked by others.
+# here. It is continued until the database can be locked by others, and then stopped again.
+can_lock() { # MS
+    sqlite3 -cmd ".timeout $1" once.db 'BEGIN IMMEDIATE; COMMIT' >sqlite.log
+}
 stop_owner() { # PID
     signal STOP "$1"
-    until sqlite3 -cmd '.timeout 1000' once.db 'BEGIN IMMEDIATE; COMMIT' || [ $SECONDS -ge $limit ]; do
+    await_stop "$1"
+    until can_lock 500 || [ $SECONDS -ge $limit ]; do
         signal CONT "$1"
+        can_lock 2000
         signal STOP "$1"
-    done >sqlite.log 2>&1
+        await_stop "$1"
+    done
 }
 
 choose() { # KEY: sets choice
     local n=$((RANDOM % 6))
-    choice=run
-    [ $n -lt 2 ] && [ "${kills[$1]}" -lt $kills_max ] && choice=kill
+    choice="run"
+    [ $n -lt 2 ] && [ "${kills[$1]}" -lt $kills_max ] && choice="kill"
     [ $n -eq 2 ] && [ "${kills[$1]}" -lt $kills_max ] && choice=snap
     [ $n -eq 3 ] && [ "${stops[$1]}" -lt $stops_max ] && choice=stop
     # Whatever the seed: one of each on the first keys.
     if [ "${kills[$1]}${stops[$1]}" = 00 ]; then
-        case $1 in 0) choice=kill ;; 1) choice=stop ;; 2) choice=snap ;; esac
+        case $1 in 0) choice="kill" ;; 1) choice=stop ;; 2) choice=snap ;; esac
     fi
 }
 
