@@ -1,9 +1,9 @@
 /* bench.h - measuring, and saying what came out of it.
  *
  * The same machine differs by up to 1.7 between two minutes, so nothing here is compared with a
- * number from another day: ours and its baseline are measured in turns (A B A B A B), a figure is
- * the median of its rounds with the spread beside it, and a ratio is the median of the ratios of
- * the rounds. */
+ * number from another day: ours and its baseline are measured in turns (A B A B A B), a figure
+ * is the median of its rounds with the spread beside it, and a ratio is the median of the
+ * ratios of the rounds. */
 #ifndef BENCH_BENCH_H
 #define BENCH_BENCH_H
 
@@ -24,8 +24,8 @@ double samples_median(const struct samples *s); /* 0 if there are none */
 double samples_min(const struct samples *s);
 double samples_max(const struct samples *s);
 
-/* What is promised. Missing a target is said; only missing it by more than a factor of two, which
- * no noise explains, makes the program fail. */
+/* What is promised. Missing a target is said; only missing it by more than a factor of two,
+ * which no noise explains, makes the program fail. */
 enum target_kind { TARGET_NONE, TARGET_AT_LEAST, TARGET_AT_MOST, TARGET_RATIO_AT_LEAST };
 
 struct target {
@@ -59,7 +59,8 @@ const char *bench_dir(void);
 void bench_end(void);
 void fresh_ledger(char *url, size_t len); /* "sqlite:PATH" of a file that is not there yet */
 
-/* Ends the program with a message: a benchmark that does not do what it says measures nothing. */
+/* Ends the program with a message: a benchmark that does not do what it says measures nothing.
+ */
 void must(bool ok, const char *what);
 
 /* ---- clients.c: load on a handle ---- */

@@ -34,8 +34,8 @@ void process(struct once *o)
     once_process(o);
 }
 
-/* Spread over the index, as the identifiers of real requests are: a multiplicative walk over all
- * 64-bit numbers visits none twice. */
+/* Spread over the index, as the identifiers of real requests are: a multiplicative walk over
+ * all 64-bit numbers visits none twice. */
 size_t load_key(char *out, uint64_t n)
 {
     static const char digits[] = "0123456789abcdef";
@@ -167,7 +167,8 @@ double load_async(struct once *o, enum work work, size_t in_flight, uint64_t fir
     int64_t start_ns = now_ns();
     for (start_all(&l); l.in_flight; start_all(&l)) {
         process(o);
-        if (now_ns() - start_ns >= at_most_ns) l.end = l.next; /* let them finish, start no more */
+        if (now_ns() - start_ns >= at_most_ns)
+            l.end = l.next; /* let them finish, start no more */
     }
     return per_second(l.finished, start_ns);
 }

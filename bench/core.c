@@ -14,12 +14,8 @@ static const struct {
     void (*run)(void);
 } groups[] = {
     { "processes", bench_processes }, /* first: it forks, and no thread may be there yet */
-    { "rules", bench_rules },
-    { "memory", bench_memory },
-    { "bytes", bench_bytes },
-    { "durable", bench_durable },
-    { "replay", bench_replay },
-    { "wakeup", bench_wakeup },
+    { "rules", bench_rules },         { "memory", bench_memory }, { "bytes", bench_bytes },
+    { "durable", bench_durable },     { "replay", bench_replay }, { "wakeup", bench_wakeup },
 };
 
 static char dir[128];

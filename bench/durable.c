@@ -109,20 +109,20 @@ void bench_durable(void)
         samples_add(&many, durable_rate(WORK_CLAIM, 256));
         samples_add(&both, durable_rate(WORK_CLAIM_PUBLISH, 256));
     }
-    report(&(struct row){ "disk", "the disk: fdatasync of an overwritten page", "/s", &disk, NULL,
-                          NULL, NO_TARGET });
+    report(&(struct row){ "disk", "the disk: fdatasync of an overwritten page", "/s", &disk,
+                          NULL, NULL, NO_TARGET });
     report(&(struct row){ "durable_1_disk", "durable claims, 1 in flight", "/s", &one, &disk,
                           "fdatasync: the limit that binds one caller", NO_TARGET });
-    report(&(struct row){ "durable_1", "durable claims, 1 in flight", "/s", &one, &plain, against,
-                          NO_TARGET });
+    report(&(struct row){ "durable_1", "durable claims, 1 in flight", "/s", &one, &plain,
+                          against, NO_TARGET });
     report(&(struct row){ "durable_50", "durable claims, 50 in flight", "/s", &fifty, &plain,
                           against, NO_TARGET });
     report(&(struct row){ "durable_256", "durable claims, 256 in flight", "/s", &many, &plain,
                           against, RATIO_AT_LEAST(8) });
     report(&(struct row){ "durable_256_publish", "durable claim + publish, 256 in flight", "/s",
                           &both, &plain, against, NO_TARGET });
-    report(&(struct row){ "durable_256_disk", "durable claims, 256 in flight", "/s", &many, &disk,
-                          "fdatasync: claims per flush of the disk", NO_TARGET });
+    report(&(struct row){ "durable_256_disk", "durable claims, 256 in flight", "/s", &many,
+                          &disk, "fdatasync: claims per flush of the disk", NO_TARGET });
 }
 
 /* ---- replay ---- */
@@ -138,7 +138,8 @@ static double plain_reads(const char *url)
         char key[KEY_ROOM];
         size_t len = load_key(key, i);
         sqlite3_bind_blob(q, 1, key, (int)len, SQLITE_STATIC);
-        must(sqlite3_step(q) == SQLITE_ROW && sqlite3_column_bytes(q, 1) == VALUE_BYTES, "read");
+        must(sqlite3_step(q) == SQLITE_ROW && sqlite3_column_bytes(q, 1) == VALUE_BYTES,
+             "read");
         sqlite3_reset(q);
     }
     double rate = per_second(REPLAY_KEYS, start_ns);
@@ -163,6 +164,6 @@ void bench_replay(void)
     once_close(o);
     report(&(struct row){ "replay_1", "durable replay of an answer, 1 in flight", "/s", &one,
                           &plain, against, NO_TARGET });
-    report(&(struct row){ "replay_256", "durable replay of an answer, 256 in flight", "/s", &many,
-                          &plain, against, NO_TARGET });
+    report(&(struct row){ "replay_256", "durable replay of an answer, 256 in flight", "/s",
+                          &many, &plain, against, NO_TARGET });
 }

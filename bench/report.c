@@ -89,10 +89,14 @@ static double reached(const struct figure *f)
 {
     double ours = samples_median(&f->ours);
     switch (f->row.target.kind) {
-    case TARGET_AT_LEAST: return ours / f->row.target.value;
-    case TARGET_AT_MOST: return ours > 0 ? f->row.target.value / ours : 1;
-    case TARGET_RATIO_AT_LEAST: return f->ratio / f->row.target.value;
-    case TARGET_NONE: break;
+    case TARGET_AT_LEAST:
+        return ours / f->row.target.value;
+    case TARGET_AT_MOST:
+        return ours > 0 ? f->row.target.value / ours : 1;
+    case TARGET_RATIO_AT_LEAST:
+        return f->ratio / f->row.target.value;
+    case TARGET_NONE:
+        break;
     }
     return 1;
 }

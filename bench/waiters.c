@@ -82,8 +82,11 @@ static void wake_row(struct once *o, size_t waiters, const char *where, struct t
     snprintf(name, sizeof name, "wake_%s_%zu", where, waiters);
     snprintf(what, sizeof what, "%s: wake-up of %zu waiters", where, waiters);
     /* The names live as long as the table. */
-    report(&(struct row){ .name = strdup(name), .what = strdup(what), .unit = "ms",
-                          .ours = &ours, .target = target });
+    report(&(struct row){ .name = strdup(name),
+                          .what = strdup(what),
+                          .unit = "ms",
+                          .ours = &ours,
+                          .target = target });
 }
 
 static void wake_rows(struct once *o, const char *where)

@@ -1,4 +1,5 @@
-/* text.c - UTF-8, hexadecimal and durations, against second opinions that are slow and plain. */
+/* text.c - UTF-8, hexadecimal and durations, against second opinions that are slow and plain.
+ */
 #include "base/text.h"
 #include "tests/fuzz/fuzz.h"
 

@@ -123,8 +123,10 @@ static void sqlite_end(void *ctx)
 
 void oom_init(void)
 {
-    static sqlite3_mem_methods methods = { sqlite_alloc, __wrap_free,    sqlite_resize, sqlite_size,
-                                           sqlite_roundup, sqlite_init, sqlite_end,    NULL };
+    static sqlite3_mem_methods methods = { sqlite_alloc,   __wrap_free,
+                                           sqlite_resize,  sqlite_size,
+                                           sqlite_roundup, sqlite_init,
+                                           sqlite_end,     NULL };
     CHECK(sqlite3_config(SQLITE_CONFIG_MALLOC, &methods) == SQLITE_OK);
     CHECK(sqlite3_initialize() == SQLITE_OK);
 }

@@ -304,8 +304,9 @@ static bool any_in_flight(const struct async *calls)
     return false;
 }
 
-/* With memory: whoever owns the key, or comes to own it, publishes, and everybody is told. Those
- * whose lease lapsed on a slow machine are told that they lost it; then it is another one's. */
+/* With memory: whoever owns the key, or comes to own it, publishes, and everybody is told.
+ * Those whose lease lapsed on a slow machine are told that they lost it; then it is another
+ * one's. */
 static void finish_hosted(struct once *o, struct async *calls)
 {
     struct async publish = { .outcome = ONCE_LOST };

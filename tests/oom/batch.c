@@ -1,5 +1,5 @@
-/* batch.c - a batch of ops given to a store's exec() at once: each is carried out or not, and the
- * store says which. */
+/* batch.c - a batch of ops given to a store's exec() at once: each is carried out or not, and
+ * the store says which. */
 #include "tests/oom/oom.h"
 
 #include "base/check.h"

@@ -1,8 +1,8 @@
 /* engine.c - the engine on every store, on a clock that only the scenario moves.
  *
- * Parties make calls on one key. Whatever the fault did: each party is told exactly once; what a
- * publish acknowledged is what everybody finds; what was refused is not there; and the key can
- * be claimed or is answered within a lease and two seconds after memory is back. */
+ * Parties make calls on one key. Whatever the fault did: each party is told exactly once; what
+ * a publish acknowledged is what everybody finds; what was refused is not there; and the key
+ * can be claimed or is answered within a lease and two seconds after memory is back. */
 #include "tests/oom/oom.h"
 
 #include "base/check.h"
@@ -103,12 +103,13 @@ static void party_start(struct rig *r, struct party *p, const struct call_args *
 
 static void claim(struct rig *r, unsigned who, int64_t lease_ms, int64_t wait_ms)
 {
-    party_start(r, &r->parties[who],
-                &(struct call_args){ .verb = VERB_CLAIM,
-                                     .in = { .lease_ms = lease_ms, .retain_ms = RETAIN_MS },
-                                     .wait_ms = wait_ms,
-                                     .renew = true,
-                                     .owner = { .lost = party_lost, .ctx = &r->parties[who] } });
+    party_start(
+        r, &r->parties[who],
+        &(struct call_args){ .verb = VERB_CLAIM,
+                             .in = { .lease_ms = lease_ms, .retain_ms = RETAIN_MS },
+                             .wait_ms = wait_ms,
+                             .renew = true,
+                             .owner = { .lost = party_lost, .ctx = &r->parties[who] } });
 }
 
 /* The publish or release of a claim that `owner` was granted. */
@@ -150,8 +151,8 @@ static void heal(struct rig *r, const struct party *publish)
         const struct party *p = &r->parties[i];
         if (p->started) EXPECT(p->done);
         if (was_told_answer(p)) EXPECT(strcmp(p->value, answer_text) == 0);
-        if (was_told_answer(p)) EXPECT(publish && (acknowledged(publish) ||
-                                                   publish->code == ERR_AMBIGUOUS));
+        if (was_told_answer(p))
+            EXPECT(publish && (acknowledged(publish) || publish->code == ERR_AMBIGUOUS));
     }
     struct party *last = &r->parties[PARTIES - 1];
     claim(r, PARTIES - 1, LEASE_MS, 0);

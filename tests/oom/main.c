@@ -1,7 +1,7 @@
 /* main.c - oom [NAME]: the n-th allocation fails, for every n, once and from then on. TAP.
  *
- * After each injected failure: every call has answered or failed in words; with memory again the
- * store is consistent with what was acknowledged; everything is freed at the end. */
+ * After each injected failure: every call has answered or failed in words; with memory again
+ * the store is consistent with what was acknowledged; everything is freed at the end. */
 #include "tests/oom/oom.h"
 
 #include "tests/support/world.h"

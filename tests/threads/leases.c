@@ -13,8 +13,8 @@ struct loser {
     char token[33];
 };
 
-/* Runs on the keeper's thread, with the handle unlocked: it makes calls of its own and waits for
- * another thread that does. */
+/* Runs on the keeper's thread, with the handle unlocked: it makes calls of its own and waits
+ * for another thread that does. */
 static void on_lost(void *ctx, const struct once_lease *lease, int certain)
 {
     struct loser *l = ctx;

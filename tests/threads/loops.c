@@ -65,7 +65,8 @@ static void process(struct once *o, int64_t at_most_ms)
     EXPECT(once_process(o) == 0);
 }
 
-static void start_callers(struct hosted *h, struct caller callers[KEYS][CALLERS], unsigned round)
+static void start_callers(struct hosted *h, struct caller callers[KEYS][CALLERS],
+                          unsigned round)
 {
     for (unsigned i = 0; i < KEYS * CALLERS; i++) {
         struct caller *c = &callers[i % KEYS][i / KEYS];
@@ -174,7 +175,8 @@ static void job_submit(struct job *j, enum verb verb, uint64_t seen)
     struct driver *d = j->driver;
     struct request in = { .token = j->token, .lease_ms = 60000, .retain_ms = 60000 };
     if (verb == VERB_PUBLISH) in.value = blob_new(bytes_str(j->name));
-    struct op *op = op_new(verb, &(struct key){ bytes_str("offload"), bytes_str(j->name) }, &in);
+    struct op *op =
+        op_new(verb, &(struct key){ bytes_str("offload"), bytes_str(j->name) }, &in);
     CHECK(op);
     blob_unref(in.value);
     op->seen = seen;
@@ -243,5 +245,6 @@ static void offload_jobs(struct crew *crew, unsigned me)
 
 void test_offload(const struct place *p)
 {
-    crew_run(&(struct crew){ .count = LOOPS, .work = offload_jobs, .ctx = (void *)(uintptr_t)p });
+    crew_run(
+        &(struct crew){ .count = LOOPS, .work = offload_jobs, .ctx = (void *)(uintptr_t)p });
 }

@@ -165,7 +165,9 @@ static void on_alarm(int signal_number)
 
 static void run(struct world *w, size_t test, bool durable, unsigned scale)
 {
-    struct place p = { .name = durable ? "sqlite" : "memory", .durable = durable, .scale = scale };
+    struct place p = { .name = durable ? "sqlite" : "memory",
+                       .durable = durable,
+                       .scale = scale };
     snprintf(p.ledger, sizeof p.ledger, "sqlite:%s/%zu.db?sync=off", world_dir(w), test);
     atomic_store(&failures, 0);
     alarm(PATIENCE_S);

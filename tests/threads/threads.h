@@ -2,7 +2,8 @@
  *
  * Criterion does not start under TSan, so everything that has a thread is exercised here by a
  * plain program. Expectations may be checked on any thread; a test passes if none of its own
- * failed. Nobody sleeps: threads meet at barriers, and wait for events that the library reports. */
+ * failed. Nobody sleeps: threads meet at barriers, and wait for events that the library
+ * reports. */
 #ifndef TESTS_THREADS_THREADS_H
 #define TESTS_THREADS_THREADS_H
 
