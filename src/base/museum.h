@@ -34,7 +34,10 @@
     X(RENEWAL_STOPS, "BullMQ #3183 kind", "the owner is alive but nobody renews")              \
     X(SHARED_SCOPE, "suna #5267", "the scope is not part of the identity")                     \
     X(GHOST_CLAIM, "our own", "coord's answer settles what the ledger may have granted")       \
-    X(PUBLISH_LOOKS_LOST, "our own", "a renewal overtaken by the publish reports a lost lease")
+    X(PUBLISH_LOOKS_LOST, "our own", "a renewal overtaken by the publish reports a lost lease") \
+    X(COORD_KEEPS_LONGER, "our own", "a pause makes coord keep an answer the ledger has ended") \
+    X(EMPTY_PLACE, "our own", "other fingerprints take an owner's place at coord in turns")     \
+    X(ZERO_RENEWED, "our own", "a lease renewed to zero is renewed without end")
 
 enum museum_bug {
     MUSEUM_NONE,

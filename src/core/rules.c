@@ -85,6 +85,7 @@ static bool same_payload(const struct record *cur, const struct request *in, str
 
 struct verdict rules_claim(const struct record *stored, const struct request *in, struct moment at)
 {
+    if (in->force) return put(granted(stored, in, at), OUTCOME_CLAIMED);
     const struct record *cur = record_live(stored, at.now_ms);
     if (!cur) return put(granted(stored, in, at), OUTCOME_CLAIMED);
     if (BUG(PROGRESS_BEFORE_MISMATCH) && cur->state == RECORD_PENDING &&

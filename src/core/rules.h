@@ -17,7 +17,9 @@ struct request {
     int64_t retain_ms;       /* claim; publish: negative means as claimed */
     struct bytes fingerprint; /* claim; empty is a fingerprint like any other */
     struct blob *value;      /* publish; NULL: done, but the answer is not kept */
-    bool force;              /* forget: drop it even if somebody is on it (coord copies only) */
+    /* Coord copies only, after the ledger has decided: forget drops it even if somebody is on it,
+     * claim takes the place of whatever is there. */
+    bool force;
 };
 
 struct moment {

@@ -61,7 +61,8 @@ static int64_t lease_wake_ms(const struct held *h)
 static void held_reset_timer(struct held *h)
 {
     bool nothing_to_tell = h->renewing && h->told;
-    bool given_up = h->lease_ms == 0; /* renewed to zero: over, until the owner renews it again */
+    /* Renewed to zero: over, until the owner renews it again. */
+    bool given_up = h->lease_ms == 0 && !BUG(ZERO_RENEWED);
     if (nothing_to_tell || given_up)
         timer_stop(h->engine->loop, &h->timer);
     else

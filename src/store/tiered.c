@@ -251,10 +251,22 @@ static void drop_copy(struct tiered *t, struct op *op, step_then *then)
     step_start(t, op, s, then);
 }
 
+/* Coord has another answer: a forget did not reach it. The next question must not meet that. */
+static void then_published(struct tiered *t, struct op *op, const struct op *answered)
+{
+    bool refused = answered && answered->out.outcome == OUTCOME_LOST;
+    bool finished = refused && answered->out.retain_left_ms > 0;
+    if (finished && !blob_eq(answered->out.value, answered->in.value))
+        drop_copy(t, op, then_answer);
+    else
+        answer(op);
+}
+
 /* What the ledger keeps, coord keeps for as long and no longer: what was left when the ledger
  * answered is less by now, by a whole pause of this process if it was stopped in between. */
 static int64_t retain_now_ms(const struct tiered *t, const struct op *op)
 {
+    if (BUG(COORD_KEEPS_LONGER)) return op->out.retain_left_ms;
     int64_t left_ms = op->out.retain_left_ms - (t->base.loop->now_ms - op->submitted_ms);
     return left_ms > 0 ? left_ms : 0;
 }
@@ -267,7 +279,7 @@ static void publish_copy(struct tiered *t, struct op *op, struct blob *value)
         s->op->in.value = blob_ref(value);
         s->op->in.retain_ms = retain_now_ms(t, op);
     }
-    step_start(t, op, s, then_answer);
+    step_start(t, op, s, then_published);
 }
 
 static void ask_ledger(struct tiered *t, struct op *op, op_done *done)
@@ -294,15 +306,18 @@ static void claim_failed(struct tiered *t, struct op *op)
         answer(op);
 }
 
-/* The contradiction is gone; the new owner takes its place. An empty place would be taken in
- * turns by callers with another fingerprint, who would wait for each other instead of being told
- * mismatch. */
-static void then_claim_copy(struct tiered *t, struct op *op, const struct op *answered)
+/* Coord contradicts the ledger's grant: the new owner takes the place of whatever is there. An empty
+ * place would be taken in turns by callers with another fingerprint, who would wait for each other
+ * instead of being told mismatch. */
+static void take_place(struct tiered *t, struct op *op)
 {
-    if (answered)
-        coord_step(t, op, VERB_CLAIM, then_answer);
-    else
-        answer(op);
+    if (BUG(EMPTY_PLACE)) {
+        drop_copy(t, op, then_answer);
+        return;
+    }
+    struct step *s = step_for(t, op, VERB_CLAIM);
+    if (s) s->op->in.force = true;
+    step_start(t, op, s, then_answer);
 }
 
 static void claim_decided(struct op *op, void *ctx)
@@ -323,7 +338,7 @@ static void claim_decided(struct op *op, void *ctx)
     }
     /* Coord was not used, or said something that the ledger does not confirm. */
     if (op->out.outcome == OUTCOME_CLAIMED && !op->degraded)
-        drop_copy(t, op, then_claim_copy);
+        take_place(t, op);
     else
         answer(op);
 }

@@ -116,6 +116,9 @@ static const unsigned must_catch[MUSEUM_COUNT] = {
     [BUG_SHARED_SCOPE] = BIT(SIM) | BIT(SCHEDULE) | BIT(MODEL),
     [BUG_GHOST_CLAIM] = BIT(SIM),
     [BUG_PUBLISH_LOOKS_LOST] = BIT(SIM),
+    [BUG_COORD_KEEPS_LONGER] = BIT(SIM),
+    [BUG_EMPTY_PLACE] = BIT(SIM),
+    [BUG_ZERO_RENEWED] = BIT(SIM),
 };
 
 static const struct exhibit {

@@ -197,7 +197,7 @@ static void do_claim(struct client *c)
     a->fingerprint = any_fingerprint(c, a->ident);
     a->wait_ms = ANY_OF(c, 0, 0, 200, swarm->lease_ms, 2 * swarm->lease_ms + 3000, 5000);
     a->lease_ms = swarm->lease_ms;
-    if (chance(&c->rng, 60)) a->lease_ms = ANY_OF(c, 0, 1, 50, 1000, 30000);
+    if (chance(&c->rng, swarm->odd_leases)) a->lease_ms = ANY_OF(c, 0, 1, 50, 1000, 30000);
     a->retain_ms = swarm->retain_ms;
     if (chance(&c->rng, 100)) a->retain_ms = ANY_OF(c, 0, 1, 500, 20000);
     a->renew = !chance(&c->rng, 250);

@@ -166,7 +166,9 @@ static void check_woken(struct client *c, const struct answer *out)
                   a->id, sim->now_ms - since_ms);
 }
 
-/* C7: another fingerprint is told so, it does not wait. */
+/* C7: another fingerprint is told so, it does not wait; not even for a passing claim at coord,
+ * which the owner's record keeps out (unless a forget that came too late has just dropped it
+ * there). */
 static void check_not_waiting(struct client *c)
 {
     struct sim *sim = c->sim;
@@ -174,9 +176,10 @@ static void check_not_waiting(struct client *c)
     const struct attempt *a = &c->attempt;
     const struct mark *m = page->count ? &page->log[page->count - 1] : NULL;
     bool other = m && m->status != ABSENT && m->fingerprint != a->fingerprint;
-    if (!other || plane_clock_ms(sim_ledger(sim)) >= m->gone_ms) return;
-    int64_t since_ms = m->at_ms > a->at_ms ? m->at_ms : a->at_ms;
-    if (long_quiet(sim, since_ms) && sim->now_ms - since_ms > wake_bound_ms(sim))
+    other = other && sim->swarm.forgets == 0;
+    int64_t bound_ms = wake_bound_ms(sim);
+    if (!other || plane_clock_ms(sim_ledger(sim)) + bound_ms >= m->gone_ms) return;
+    if (long_quiet(sim, m->at_ms) && sim->now_ms - m->at_ms > bound_ms)
         violation(sim, "C7", "#%" PRIu64 " waited for another fingerprint's owner", a->id);
 }
 
@@ -210,22 +213,26 @@ static void check_told_in_time(struct client *c)
 
 /* ---- coord's word ---- */
 
+/* The ledger has ended m; may coord still say so? */
+static bool coord_may_keep(struct sim *sim, const struct attempt *a, const struct mark *m,
+                           const struct mark *end)
+{
+    int64_t over_ms = m->at_ms + (m->gone_ms - m->clock_ms);
+    int64_t slack_ms = 4 * sim->swarm.latency_ms[COORD] + 2 * sim->swarm.latency_ms[LEDGER];
+    if (!end || end->cause != VERB_FORGET) return a->at_ms <= over_ms + slack_ms;
+    return !end->acked || end->acked > a->seq;
+}
+
 static bool coord_may_say(struct client *c, const struct answer *out)
 {
-    struct sim *sim = c->sim;
     struct page *page = page_of(c);
     const struct attempt *a = &c->attempt;
     for (size_t i = page->count; i-- > 0;) {
         const struct mark *m = &page->log[i];
         bool it = m->status == DONE && m->fingerprint == a->fingerprint &&
                   blob_eq(m->value, out->value);
-        if (!it) continue;
-        if (sim->loose) return true;
-        int64_t over_ms = m->at_ms + (m->gone_ms - m->clock_ms);
-        int64_t slack_ms = 4 * sim->swarm.latency_ms[COORD] + 2 * sim->swarm.latency_ms[LEDGER];
-        const struct mark *end = i + 1 < page->count ? &page->log[i + 1] : NULL;
-        if (!end || end->cause != VERB_FORGET) return a->at_ms <= over_ms + slack_ms;
-        return !end->acked || end->acked > a->seq;
+        const struct mark *end = i + 1 < page->count ? m + 1 : NULL;
+        if (it && (c->sim->loose || coord_may_keep(c->sim, a, m, end))) return true;
     }
     return false;
 }
@@ -481,8 +488,8 @@ static void check_polls(struct process *p, const struct op *op)
 static void check_pointless(struct process *p, const struct op *op)
 {
     const struct mark *now = &sim_ledger(p->sim)->pages[ident_of(&op->key)].now;
-    bool pointless = now->status == PENDING && token_eq(&now->token, &op->in.token) &&
-                     now->lease_ms == 0;
+    bool pointless =
+        now->status == PENDING && token_eq(&now->token, &op->in.token) && now->lease_ms == 0;
     if (client_of_call(p, op->frames[0].ctx)) return; /* its owner asks for it */
     p->pointless = pointless ? p->pointless + 1 : 0;
     if (p->pointless > 20 && quiet_since(p->sim, p->sim->now_ms - QUIET_MS))

@@ -156,7 +156,7 @@ struct process {
     struct event turn, comeback;
     int64_t asks[IDENTS][FINGERPRINTS];  /* claims sent since the key was done, less arrivals */
     int64_t polls[IDENTS][FINGERPRINTS]; /* the same since anything about the key changed */
-    unsigned pointless; /* renewals in a row of a lease that is zero long */
+    unsigned pointless;                  /* renewals in a row of a lease that is zero long */
 };
 
 void process_start(struct process *p);
@@ -233,11 +233,12 @@ struct swarm {
     bool calm; /* nothing goes wrong at all: every promise about time holds */
     unsigned lost_request[PLANES], lost_answer[PLANES], twice[PLANES], late[PLANES];
     unsigned refused[PLANES];
+    unsigned struck; /* crashes or pauses just when an answer arrives: between two steps */
     int64_t latency_ms[PLANES], timeout_ms[PLANES];
     int64_t nemesis_ms;
     unsigned kinds; /* of nemesis */
     int64_t lease_ms, think_ms, retain_ms, sweep_ms;
-    unsigned other_fingerprint, forgets;
+    unsigned other_fingerprint, forgets, odd_leases;
     bool silent_flush;
 };
 
@@ -247,6 +248,7 @@ void faults_heal(struct sim *sim);
 bool chance(struct rng_seeded *rng, unsigned per_mille);
 int64_t between(struct rng_seeded *rng, int64_t low, int64_t high);
 void fault_happened(struct sim *sim, const char *what);
+void fault_on_answer(struct process *p); /* perhaps; an answer has just arrived */
 
 /* ---- the world ---- */
 

@@ -64,10 +64,11 @@ void plane_jump(struct plane *plane, int64_t by_ms)
 
 static void answer_arrived(struct sim *sim, struct event *ev)
 {
-    (void)sim;
     struct message *m = container_of(ev, struct message, event);
+    struct process *p = m->flight->op ? m->flight->net->process : NULL;
     flight_answer(m->flight, m->op);
     message_free(m);
+    if (p && !sim->healing && chance(&sim->net_rng, sim->swarm.struck)) fault_on_answer(p);
 }
 
 static bool answer_is_lost(struct message *m)
@@ -123,7 +124,7 @@ static void tell_lies_before(struct plane *plane, struct op *op)
         op_free(forged);
     }
     bool kept = now->status == DONE && plane_clock_ms(plane) < now->gone_ms;
-    if (kept && plant(sim, PLANT_LOST_RECORD)) {
+    if (kept && op->verb == VERB_PEEK && plant(sim, PLANT_LOST_RECORD)) {
         struct op *forget = op_copy(op, VERB_FORGET);
         plane->records->class->exec(plane->records, &forget, 1);
         op_free(forget);
