@@ -48,7 +48,7 @@ static void help(struct loser *l)
     }
 }
 
-/* A lease of no length can be taken over at once: its owner hears of it at the next renewal. */
+/* A lease of a millisecond is taken over before it is renewed: its owner hears of it then. */
 static void lose_one(struct loser *l)
 {
     struct once_claim in = claim_of("lost");
@@ -61,7 +61,7 @@ static void lose_one(struct loser *l)
     memcpy(l->token, first.lease.token, sizeof l->token);
 
     struct once_owned mine = owned_of("lost", first.lease.token);
-    mine.lease_ms = 0;
+    mine.lease_ms = 1;
     EXPECT(once_renew(l->once, &mine, &renewed) == 0 && renewed.outcome == ONCE_OK);
     struct once_claim other = claim_of("lost");
     other.retain_ms = 0;
