@@ -1,4 +1,4 @@
-/* museum.h - real bugs of other systems, kept behind glass.
+/* museum.h - real bugs of other systems, and of our own, kept behind glass.
  *
  * In a normal build BUG(x) is the constant false and the compiler removes the branch. With
  * -DONCE_MUSEUM, tests/museum turns one bug on at a time and proves that the simulator, the
@@ -20,9 +20,9 @@
     X(PROGRESS_BEFORE_MISMATCH, "idempot-js #191", "in_progress is decided before mismatch")   \
     X(BLIND_RETRY, "idempot-js #185", "an ambiguous claim is claimed anew, not re-read")       \
     X(RELEASE_BEFORE_RESULT, "Truxify #12542", "coord is told before the ledger decided")      \
-    X(VANISHED_MEANS_MINE, "node-idempotency", "a waiter whose record vanished runs unclaimed") \
+    X(VANISHED_MEANS_MINE, "node-idempotency", "a waiter whose record vanished runs it")       \
     X(POLL_ERROR_CLAIMS, "trigger.dev", "a store error while waiting becomes claimed")         \
-    X(COORD_GRANTS, "seed 2", "with coord healthy the ledger claim is skipped")                \
+    X(COORD_GRANTS, "SETNX guards", "with coord healthy the ledger claim is skipped")          \
     X(ZERO_IS_DEFAULT, "powertools py #4759", "zero is taken for not given")                   \
     X(FENCE_RESET, "redis INCR after a flush", "the fence starts over after a release")        \
     X(EAGER_TAKEOVER, "langwatch #6511", "a slow live owner is taken over by age")             \
@@ -34,9 +34,9 @@
     X(RENEWAL_STOPS, "BullMQ #3183 kind", "the owner is alive but nobody renews")              \
     X(SHARED_SCOPE, "suna #5267", "the scope is not part of the identity")                     \
     X(GHOST_CLAIM, "our own", "coord's answer settles what the ledger may have granted")       \
-    X(PUBLISH_LOOKS_LOST, "our own", "a renewal overtaken by the publish reports a lost lease") \
-    X(COORD_KEEPS_LONGER, "our own", "a pause makes coord keep an answer the ledger has ended") \
-    X(EMPTY_PLACE, "our own", "other fingerprints take an owner's place at coord in turns")     \
+    X(PUBLISH_LOOKS_LOST, "our own", "a renewal that meets the own publish reports a loss")    \
+    X(COORD_KEEPS_LONGER, "our own", "coord keeps an answer longer than the ledger")           \
+    X(EMPTY_PLACE, "our own", "other fingerprints take an owner's place at coord in turns")    \
     X(ZERO_RENEWED, "our own", "a lease renewed to zero is renewed without end")
 
 enum museum_bug {

@@ -7,9 +7,10 @@
  *   C1 done is written once, and everybody who asks is told exactly that value
  *   C2 nobody is granted a key whose owner lives; a stale token changes nothing
  *   C3 the owner's publish counts, and stays
- *   C5 a lease is as long as was asked, and never longer than its length after a clock went
- * back C7 another fingerprint gets mismatch and nothing else, and mismatch only that one I4 the
- * fence of a key only grows I12 a record is not purged early, nor while it is pending */
+ *   C5 a lease is as long as was asked; a clock that went back does not make it longer
+ *   C7 another fingerprint gets mismatch and nothing else, and mismatch only that one
+ *   I4 the fence of a key only grows
+ *   I12 a record is not purged early, nor while it is pending */
 #include "base/check.h"
 #include "tests/sim/internal.h"
 
@@ -100,7 +101,7 @@ static void turn_page(struct plane *plane, struct page *page, struct mark next)
     blob_unref(page->now.value);
     page->now = next;
     if (plane->index == LEDGER) log_mark(page);
-    history_changed(plane->sim, (int)(page - plane->pages));
+    pace_changed(plane->sim, (int)(page - plane->pages));
 }
 
 void audit_forgot_all(struct plane *plane)
@@ -210,7 +211,7 @@ static void granted(const struct step *s)
     lease_becomes(s, next, op->in.lease_ms);
     made_progress(s);
     if (op->in.lease_ms > s->sim->lease_max_ms) s->sim->lease_max_ms = op->in.lease_ms;
-    if (s->plane->index == LEDGER) history_granted(s->plane, s->ident, &before);
+    if (s->plane->index == LEDGER) pace_granted(s->plane, s->ident, &before);
     blob_unref(before.value);
 }
 
@@ -306,7 +307,7 @@ static void check_publish(const struct step *s)
     if (op->in.retain_ms >= 0) next.retain_ms = op->in.retain_ms;
     next.gone_ms = s->now_ms + next.retain_ms;
     turn_page(s->plane, s->page, next);
-    if (s->plane->index == LEDGER) history_published(s->sim, s->ident);
+    if (s->plane->index == LEDGER) pace_published(s->sim, s->ident);
 }
 
 static void check_release(const struct step *s)

@@ -146,7 +146,7 @@ static void invoke(struct client *c)
             args.key.scope.data, (int)args.key.name.len, args.key.name.data,
             (long long)a->wait_ms, (long long)a->lease_ms);
     loop_update(&p->loop, c->sim->now_ms);
-    if (a->verb == VERB_CLAIM) history_arrived(c);
+    if (a->verb == VERB_CLAIM) pace_arrived(c);
     c->sim->result.totals.calls++;
     int r = engine_call(p->engine, &args, &c->call, &err);
     if (r)

@@ -1,8 +1,8 @@
 /* faults.c - what goes wrong, when, and how it stops.
  *
  * Every seed turns on a random subset of the faults at random rates (swarm testing): a run with
- * everything at once hides as much as it shows. One in five is calm, for the promises about
- * time. */
+ * everything at once hides as much as it shows. One in three is calm, for the promises about
+ * time; half of the others are orderly, for what coord may say. */
 #include "base/check.h"
 #include "tests/sim/internal.h"
 

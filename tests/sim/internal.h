@@ -1,5 +1,4 @@
-/* internal.h - the parts of one simulated world. Everything lives on one thread and one clock.
- */
+/* internal.h - the parts of one simulated world, on one thread and one clock. */
 #ifndef TESTS_SIM_INTERNAL_H
 #define TESTS_SIM_INTERNAL_H
 
@@ -218,13 +217,19 @@ bool client_probe(struct client *c, int ident,
 /* ---- history.c: is an answer true? ---- */
 
 void history_answered(struct client *c, const struct err *err, const struct answer *out);
-void history_asked(struct client *c, const struct op *op); /* its op goes to the ledger */
-void history_arrived(struct client *c);                    /* a claim was invoked */
-void history_sent(struct process *p, int plane, const struct op *op);
+void history_asked(struct client *c, const struct op *op);     /* its op goes to the ledger */
+void history_released(struct process *p, const struct op *op); /* a release does */
 void history_lost(struct client *c, const struct token *token);
-void history_granted(struct plane *ledger, int ident, const struct mark *before);
-void history_published(struct sim *sim, int ident);
-void history_changed(struct sim *sim, int ident);
+
+/* ---- pace.c: is everybody told in time, and nobody asked too often? ---- */
+
+void pace_arrived(struct client *c); /* a claim was invoked */
+void pace_cached(struct client *c);  /* and answered */
+void pace_in_progress(struct client *c, const struct answer *out);
+void pace_sent(struct process *p, int plane, const struct op *op);
+void pace_changed(struct sim *sim, int ident); /* at either plane */
+void pace_granted(struct plane *ledger, int ident, const struct mark *before);
+void pace_published(struct sim *sim, int ident);
 
 /* ---- faults.c ---- */
 

@@ -3,7 +3,7 @@
  *   sim [--seeds N] [--from S]     N seeds from S on (2,000 from 1), after the self-tests
  *   sim --seed S [--verbose]       one seed; with every event
  *
- * Self-tests: the same seed gives the same run, and each checker notices a lie told on purpose.
+ * Self-tests: a seed gives the same run twice, and each checker notices a lie told on purpose.
  */
 #include "tests/sim/sim.h"
 #include "tests/support/world.h"

@@ -184,7 +184,8 @@ static void net_submit(struct store *store, struct op *op)
         return;
     }
     uint64_t cause_id = cause_of(net, op);
-    history_sent(net->process, plane, op);
+    pace_sent(net->process, plane, op);
+    if (plane == LEDGER && op->verb == VERB_RELEASE) history_released(net->process, op);
     if (net->cut == REFUSES) {
         flight_fail(f, ERR_UNAVAILABLE, "not connected");
         return;

@@ -1,8 +1,9 @@
 /* sim.c - the run: time goes from event to event, first with faults, then without.
  *
  *   faults    clients work while the nemesis strikes
- *   healed    every call ends, every owner finishes; then, one lease and two seconds later,
- * every process finds every key answered or claimable (C5), and nothing is left over (I14)
+ *   healed    every call ends and every owner finishes
+ *   probed    a lease and two seconds later, every process finds every key answered or
+ *             claimable (C5), and nothing is left over (I14)
  *
  * The first violation ends the run. */
 #include "base/check.h"
