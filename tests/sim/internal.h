@@ -272,7 +272,7 @@ struct sim {
     int client_count;
     int idents[IDENTS_USED_MAX];
     int ident_count;
-    uint64_t attempts, submits;
+    uint64_t attempts, submits, in_this_ms;   /* in_this_ms: events, to notice a circle */
     int64_t lease_max_ms, changed_ms[IDENTS]; /* changed: at either plane, the last time */
     struct event nemesis, repair[8];
     unsigned outages;                     /* that are going on */

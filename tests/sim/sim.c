@@ -94,13 +94,13 @@ static bool run_next(struct sim *sim, int64_t until_ms)
         sim->now_ms = until_ms;
         return false;
     }
-    static uint64_t in_this_ms;
-    in_this_ms = first->at_ms > sim->now_ms ? 0 : in_this_ms + 1;
+    sim->in_this_ms = first->at_ms > sim->now_ms ? 0 : sim->in_this_ms + 1;
     sim->now_ms = first->at_ms;
     heap_remove(&sim->events, first);
     struct event *ev = container_of(first, struct event, node);
     ev->run(sim, ev);
-    bool spins = ++sim->result.totals.events > EVENTS_MAX || in_this_ms > EVENTS_PER_MS_MAX;
+    bool spins =
+        ++sim->result.totals.events > EVENTS_MAX || sim->in_this_ms > EVENTS_PER_MS_MAX;
     if (spins) violation(sim, "I14", "so many events: something turns in circles");
     return true;
 }
