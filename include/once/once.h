@@ -53,7 +53,7 @@ extern "C" {
 #define ONCE_API
 #endif
 
-/* ---- outcomes and errors ---------------------------------------------------------------- */
+/* ---- outcomes and errors ---- */
 
 enum once_outcome {
     ONCE_CLAIMED = 1,      /* you own it: token, fence, lease_ms */
@@ -62,9 +62,9 @@ enum once_outcome {
     ONCE_TIMED_OUT = 4,    /* you waited, still no answer; safe to retry */
     ONCE_ALREADY_DONE = 5, /* it was done, the answer was not kept; do not retry */
     ONCE_MISMATCH = 6,     /* same key, other fingerprint */
-    ONCE_LOST = 7,         /* not yours any more; value is the canonical answer if there is one */
-    ONCE_OK = 8,           /* published, released, renewed, forgotten */
-    ONCE_ABSENT = 9        /* peek, forget: there is no record */
+    ONCE_LOST = 7,  /* not yours any more; value is the canonical answer if there is one */
+    ONCE_OK = 8,    /* published, released, renewed, forgotten */
+    ONCE_ABSENT = 9 /* peek, forget: there is no record */
 };
 
 enum once_error_code {
@@ -84,15 +84,16 @@ ONCE_API const char *once_outcome_text(int outcome);
 ONCE_API int once_outcome_exit_status(int outcome); /* of the command-line tool */
 ONCE_API int once_outcome_http_status(int outcome);
 ONCE_API const char *once_strerror(int code);
-ONCE_API int once_retryable(int outcome_or_error); /* is repeating the same call safe and useful? */
-ONCE_API const char *once_version(void);           /* "0.1.0" */
+/* Is repeating the same call safe and useful? */
+ONCE_API int once_retryable(int outcome_or_error);
+ONCE_API const char *once_version(void); /* "0.1.0" */
 
 struct once_error {
     int code;
     char text[188];
 };
 
-/* ---- bytes ------------------------------------------------------------------------------- */
+/* ---- bytes ---- */
 
 struct once_bytes {
     const void *data;
@@ -102,7 +103,7 @@ struct once_bytes {
 ONCE_API struct once_bytes once_str(const char *text);
 ONCE_API struct once_bytes once_bytes(const void *data, size_t len);
 
-/* ---- opening ----------------------------------------------------------------------------- */
+/* ---- opening ---- */
 
 #define ONCE_HOSTED 1u    /* no thread for renewals: the caller's loop drives the handle */
 #define ONCE_EPHEMERAL 2u /* no ledger: answers are only as durable as coord, and say so */
@@ -119,14 +120,14 @@ struct once_event {
 
 struct once_config {
     size_t size;
-    const char *ledger; /* "sqlite:PATH"; NULL: data_dir/once.db */
-    const char *coord;  /* "memory:"; NULL: the default for the ledger */
+    const char *ledger;   /* "sqlite:PATH"; NULL: data_dir/once.db */
+    const char *coord;    /* "memory:"; NULL: the default for the ledger */
     const char *data_dir; /* NULL: "." ; used where ledger is NULL, created if missing */
     unsigned flags;
-    int64_t value_bytes_max;  /* 1 MiB */
-    int64_t waiters_max;      /* 100,000 in this handle; more are not parked but told in_progress */
-    int64_t patience_ms;      /* 5,000: how long a publish or release is tried again by itself */
-    int64_t sweep_ms;         /* 60,000 between two sweeps of what is past retention; 0: never */
+    int64_t value_bytes_max; /* 1 MiB */
+    int64_t waiters_max; /* 100,000 in this handle; more are not parked but told in_progress */
+    int64_t patience_ms; /* 5,000: how long a publish or release is tried again by itself */
+    int64_t sweep_ms;    /* 60,000 between two sweeps of what is past retention; 0: never */
     void (*on_event)(void *ctx, const struct once_event *event);
     void *on_event_ctx;
 };
@@ -147,7 +148,7 @@ ONCE_API int once_open(const struct once_config *config, struct once **ret_once,
  * are still owned are left to lapse. No other thread may use the handle any more. NULL is fine. */
 ONCE_API void once_close(struct once *o);
 
-/* ---- claims ------------------------------------------------------------------------------ */
+/* ---- claims ---- */
 
 /* What owning a key means: show the token to publish, the fence to whatever you write to. */
 struct once_lease {
@@ -170,9 +171,9 @@ struct once_claim {
     struct once_bytes scope;       /* 1-128 bytes of [A-Za-z0-9._:/-] */
     struct once_bytes key;         /* 1-512 bytes of UTF-8 without control characters */
     struct once_bytes fingerprint; /* of the payload, up to 64 bytes; empty is one, too */
-    int64_t lease_ms;              /* 30,000; renewed every third of it while the handle lives */
-    int64_t wait_ms;               /* 5,000 */
-    int64_t retain_ms;             /* 86,400,000 from the publish on */
+    int64_t lease_ms;  /* 30,000; renewed every third of it while the handle lives */
+    int64_t wait_ms;   /* 5,000 */
+    int64_t retain_ms; /* 86,400,000 from the publish on */
     unsigned flags;
     once_lost_fn *on_lost; /* may be NULL */
     void *on_lost_ctx;
@@ -185,19 +186,19 @@ struct once_claim {
     }
 
 struct once_answer {
-    int outcome;                 /* 0 if there is no answer */
-    struct once_lease lease;     /* CLAIMED */
-    struct once_bytes value;     /* CACHED, and LOST where the answer is known */
-    int has_value;               /* an empty value is a value */
-    uint64_t fence;              /* of the record, where there is one */
-    int64_t lease_left_ms;       /* IN_PROGRESS, TIMED_OUT: of the current owner, as last seen */
-    int64_t retain_left_ms;      /* CACHED, ALREADY_DONE */
-    int64_t waited_ms;           /* how long this call took on the handle's clock */
-    int taken_over;              /* CLAIMED: from an owner whose lease had lapsed */
-    int degraded;                /* coord was not used */
-    int durable;                 /* 0: with ONCE_EPHEMERAL */
-    struct once_error error;     /* where the call failed */
-    void *owner;                 /* internal */
+    int outcome;             /* 0 if there is no answer */
+    struct once_lease lease; /* CLAIMED */
+    struct once_bytes value; /* CACHED, and LOST where the answer is known */
+    int has_value;           /* an empty value is a value */
+    uint64_t fence;          /* of the record, where there is one */
+    int64_t lease_left_ms;   /* IN_PROGRESS, TIMED_OUT: of the current owner, as last seen */
+    int64_t retain_left_ms;  /* CACHED, ALREADY_DONE */
+    int64_t waited_ms;       /* how long this call took on the handle's clock */
+    int taken_over;          /* CLAIMED: from an owner whose lease had lapsed */
+    int degraded;            /* coord was not used */
+    int durable;             /* 0: with ONCE_EPHEMERAL */
+    struct once_error error; /* where the call failed */
+    void *owner;             /* internal */
     uint64_t reserved[4];
 };
 
@@ -240,7 +241,7 @@ ONCE_API int once_peek(struct once *o, const struct once_owned *in,
 ONCE_API int once_forget(struct once *o, const struct once_owned *in,
                          struct once_answer *ret_answer);
 
-/* ---- once_do ------------------------------------------------------------------------------ */
+/* ---- once_do ---- */
 
 /* Runs on the calling thread while the lease is renewed. Return 0 and set *ret_value to publish
  * it (copied before the function's memory can go away: it must stay valid until once_do
@@ -259,7 +260,7 @@ ONCE_API int once_do(struct once *o, const char *scope, const char *key, once_fn
 ONCE_API int once_do_with(struct once *o, const struct once_claim *in, once_fn *fn, void *ctx,
                           struct once_answer *ret_answer);
 
-/* ---- listing and upkeep ------------------------------------------------------------------- */
+/* ---- listing and upkeep ---- */
 
 struct once_row {
     struct once_bytes scope, key;
@@ -284,14 +285,16 @@ ONCE_API int once_sweep(struct once *o, uint64_t at_most, uint64_t *ret_removed,
 
 struct once_stats {
     uint64_t pending, lapsed, done, gone, bytes; /* of the store */
-    uint64_t claims, claimed, cached, in_progress, timed_out, mismatches, lost, takeovers; /* of */
+    uint64_t claims, claimed, cached, in_progress, timed_out, mismatches, lost,
+        takeovers;                                                /* of */
     uint64_t promoted, waiters, held, renewals, ambiguous, swept; /* this handle */
     uint64_t reserved[8];
 };
 
-ONCE_API int once_stats(struct once *o, struct once_stats *ret_stats, struct once_error *reterr);
+ONCE_API int once_stats(struct once *o, struct once_stats *ret_stats,
+                        struct once_error *reterr);
 
-/* ---- a foreign loop (ONCE_HOSTED) --------------------------------------------------------- */
+/* ---- a foreign loop (ONCE_HOSTED) ---- */
 
 struct once_call;
 
@@ -302,25 +305,31 @@ typedef void once_done_fn(void *ctx, int result, struct once_answer *answer);
 /* Asynchronous twins. A negative code: not started, and done will not be called. *ret_call may be
  * NULL; it is valid until done has been called. */
 ONCE_API int once_claim_start(struct once *o, const struct once_claim *in, once_done_fn *done,
-                              void *ctx, struct once_call **ret_call, struct once_error *reterr);
+                              void *ctx, struct once_call **ret_call,
+                              struct once_error *reterr);
 ONCE_API int once_publish_start(struct once *o, const struct once_owned *in, once_done_fn *done,
-                                void *ctx, struct once_call **ret_call, struct once_error *reterr);
+                                void *ctx, struct once_call **ret_call,
+                                struct once_error *reterr);
 ONCE_API int once_release_start(struct once *o, const struct once_owned *in, once_done_fn *done,
-                                void *ctx, struct once_call **ret_call, struct once_error *reterr);
+                                void *ctx, struct once_call **ret_call,
+                                struct once_error *reterr);
 ONCE_API int once_renew_start(struct once *o, const struct once_owned *in, once_done_fn *done,
-                              void *ctx, struct once_call **ret_call, struct once_error *reterr);
+                              void *ctx, struct once_call **ret_call,
+                              struct once_error *reterr);
 ONCE_API int once_peek_start(struct once *o, const struct once_owned *in, once_done_fn *done,
                              void *ctx, struct once_call **ret_call, struct once_error *reterr);
 ONCE_API int once_forget_start(struct once *o, const struct once_owned *in, once_done_fn *done,
-                               void *ctx, struct once_call **ret_call, struct once_error *reterr);
+                               void *ctx, struct once_call **ret_call,
+                               struct once_error *reterr);
 
 /* Ends a call with ONCE_ECANCELED, through its callback, in a later once_process(). A claim that
  * is granted all the same is released again. */
 ONCE_API void once_cancel(struct once *o, struct once_call *call);
 
-ONCE_API int once_fd(struct once *o);             /* poll it for reading */
-ONCE_API int64_t once_timeout_ms(struct once *o); /* call once_process() after so long; -1: never */
-ONCE_API int once_process(struct once *o);        /* does what is due; calls back */
+ONCE_API int once_fd(struct once *o); /* poll it for reading */
+ONCE_API int64_t
+once_timeout_ms(struct once *o);           /* call once_process() after so long; -1: never */
+ONCE_API int once_process(struct once *o); /* does what is due; calls back */
 
 #ifdef __cplusplus
 }

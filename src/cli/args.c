@@ -5,7 +5,7 @@
 
 #include <stdio.h>
 
-/* ---- the nearest word ------------------------------------------------------------------- */
+/* ---- the nearest word ---- */
 
 enum { WORD_BYTES_MAX = 32, NEAR = 2 };
 
@@ -47,7 +47,7 @@ void nearest_try(struct nearest *n, const char *candidate)
     n->distance = distance;
 }
 
-/* ---- values ----------------------------------------------------------------------------- */
+/* ---- values ---- */
 
 static bool size_parse(const char *text, int64_t *ret_bytes)
 {
@@ -118,7 +118,7 @@ static int option_parse(const struct option *o, const char *text,
     return 0;
 }
 
-/* ---- options ---------------------------------------------------------------------------- */
+/* ---- options ---- */
 
 struct parser {
     char **argv;

@@ -148,7 +148,7 @@ static double syncs_per_s(const char *dir, int64_t time_ms)
     return (double)done / ((double)(now_monotonic_us() - start_us) / 1e6);
 }
 
-/* ---- a directory of its own ------------------------------------------------------------- */
+/* ---- a directory of its own ---- */
 
 static const char *base_dir(const struct args *args)
 {
@@ -168,7 +168,7 @@ static void remove_dir(const char *path)
     rmdir(path);
 }
 
-/* ---- the measurements ------------------------------------------------------------------- */
+/* ---- the measurements ---- */
 
 static const struct measure {
     const char *name, *text;

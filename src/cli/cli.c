@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* ---- messages --------------------------------------------------------------------------- */
+/* ---- messages ---- */
 
 static void say(const char *fmt, va_list args)
 {
@@ -62,7 +62,7 @@ int cli_fail(const struct cli *cli, int code, const char *text)
     return status;
 }
 
-/* ---- settings: flags, then environment, then defaults ----------------------------------- */
+/* ---- settings: flags, then environment, then defaults ---- */
 
 enum {
     GLOBAL_LEDGER,
@@ -138,7 +138,7 @@ void cli_settle(struct cli *cli, const struct option_value *globals)
     cli->ledger = ledger ? ledger : cli->data_flag ? NULL : env("ONCE_LEDGER");
 }
 
-/* ---- opening ---------------------------------------------------------------------------- */
+/* ---- opening ---- */
 
 /* Creates what is missing of the path for the owner only: answers may be secret. */
 static int make_dirs(const char *path)

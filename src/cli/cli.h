@@ -53,13 +53,13 @@ const struct command *command_find(const char *name);
 /* The global options, as a table for help and completion. */
 extern const struct option global_options[];
 
-/* ---- help.c ----------------------------------------------------------------------------- */
+/* ---- help.c ---- */
 
 void help_overview(FILE *to);
 void help_command(FILE *to, const struct command *c);
 void help_usage(FILE *to, const struct command *c); /* one line */
 
-/* ---- messages: "once: ..." on stderr ---------------------------------------------------- */
+/* ---- messages: "once: ..." on stderr ---- */
 
 void cli_note(const struct cli *cli, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
@@ -70,7 +70,7 @@ void cli_error(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 int cli_fail(const struct cli *cli, int code, const char *text);
 int cli_status_of_error(int code);
 
-/* ---- opening ---------------------------------------------------------------------------- */
+/* ---- opening ---- */
 
 /* Flags, then environment. */
 void cli_settle(struct cli *cli, const struct option_value *globals);

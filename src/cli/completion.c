@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-/* ---- bash ------------------------------------------------------------------------------- */
+/* ---- bash ---- */
 
 static const char bash_head[] =
     "# bash completion for once; to use it: source <(once completion bash)\n"
@@ -85,7 +85,7 @@ static void completion_bash(void)
            "complete -o bashdefault -o default -F _once once\n");
 }
 
-/* ---- zsh -------------------------------------------------------------------------------- */
+/* ---- zsh ---- */
 
 /* Inside single quotes, and inside the brackets or after the colon of _arguments. */
 static void zsh_text(const char *text)
@@ -163,7 +163,7 @@ static void completion_zsh(void)
            "if [[ $funcstack[1] == _once ]]; then _once \"$@\"; else compdef _once once; fi\n");
 }
 
-/* ---- the command ------------------------------------------------------------------------ */
+/* ---- the command ---- */
 
 static const struct {
     const char *name;

@@ -64,7 +64,7 @@ static void advise(struct finding *f, const char *fmt, ...)
     va_end(args);
 }
 
-/* ---- the directory ---------------------------------------------------------------------- */
+/* ---- the directory ---- */
 
 static void check_directory(struct doctor *d, struct finding *f)
 {
@@ -179,7 +179,7 @@ static void check_inotify(struct doctor *d, struct finding *f)
     advise(f, "raise fs.inotify.max_user_instances and max_user_watches");
 }
 
-/* ---- the ledger ------------------------------------------------------------------------- */
+/* ---- the ledger ---- */
 
 /* One value of one PRAGMA, as text; "" if there is none. */
 static void pragma(sqlite3 *db, const char *name, char *out, size_t len)
@@ -315,7 +315,7 @@ static void check_clock(struct doctor *d, struct finding *f)
     advise(f, "the clock was set back: leases of that time end late by as much");
 }
 
-/* ---- all of it -------------------------------------------------------------------------- */
+/* ---- all of it ---- */
 
 enum needs { NEEDS_NOTHING, NEEDS_PATH, NEEDS_DIR, NEEDS_FILE, NEEDS_ONCE };
 

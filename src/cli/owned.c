@@ -36,7 +36,7 @@ static struct once_owned owned_of(const struct args *args)
     return in;
 }
 
-/* ---- publish ---------------------------------------------------------------------------- */
+/* ---- publish ---- */
 
 enum { PUBLISH_OMIT, PUBLISH_END };
 
@@ -112,7 +112,7 @@ const struct command publish_command = {
     .run = publish_run,
 };
 
-/* ---- release ---------------------------------------------------------------------------- */
+/* ---- release ---- */
 
 static int release_run(struct cli *cli, const struct args *args)
 {
@@ -129,7 +129,7 @@ const struct command release_command = {
     .run = release_run,
 };
 
-/* ---- renew ------------------------------------------------------------------------------ */
+/* ---- renew ---- */
 
 enum { RENEW_LEASE, RENEW_END };
 

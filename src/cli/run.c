@@ -67,7 +67,7 @@ struct run {
     struct result_end end;
 };
 
-/* ---- saying it -------------------------------------------------------------------------- */
+/* ---- saying it ---- */
 
 /* "ran" or "replayed"; with --json always, otherwise with --mark. */
 static void mark(const struct run *run, const char *what, uint64_t fence)
@@ -106,7 +106,7 @@ static int refused(const struct run *run, const char *text)
     return once_outcome_exit_status(a->outcome);
 }
 
-/* ---- replay ----------------------------------------------------------------------------- */
+/* ---- replay ---- */
 
 static int replay(struct run *run)
 {
@@ -128,7 +128,7 @@ static int replay(struct run *run)
     return run->end.exit_status ? run->end.exit_status : STATUS_INTERNAL;
 }
 
-/* ---- endings of our own run ------------------------------------------------------------- */
+/* ---- endings of our own run ---- */
 
 static struct once_owned owned(const struct run *run)
 {
@@ -229,7 +229,7 @@ static int failed(struct run *run)
     return run->end.exit_status;
 }
 
-/* ---- the run ---------------------------------------------------------------------------- */
+/* ---- the run ---- */
 
 static int work(struct run *run)
 {

@@ -16,7 +16,7 @@ enum { KILL_AFTER_MS = 5000 };
 
 static const int ending_signals[] = { SIGINT, SIGTERM, SIGHUP, SIGQUIT };
 
-/* ---- signals ---------------------------------------------------------------------------- */
+/* ---- signals ---- */
 
 /* A signal that was ignored when we were started (nohup, a background job) stays ignored, here
  * and in the command. */
@@ -91,7 +91,7 @@ static void take_signals(struct runner *r)
     }
 }
 
-/* ---- the loop --------------------------------------------------------------------------- */
+/* ---- the loop ---- */
 
 static int wait_ms(const struct runner *r)
 {
@@ -128,7 +128,7 @@ static void turn(struct runner *r)
     once_process(r->once);
 }
 
-/* ---- calls ------------------------------------------------------------------------------ */
+/* ---- calls ---- */
 
 static void answered(void *ctx, int result, struct once_answer *answer)
 {
@@ -181,7 +181,7 @@ int runner_settle(struct runner *r, runner_start_fn *start, const struct once_ow
     return code < 0 ? failed_to_start(r, code, &error) : await(r);
 }
 
-/* ---- the command ------------------------------------------------------------------------ */
+/* ---- the command ---- */
 
 /* What it has left running may hold the pipes open: that is waited for, as $(...) and cron do,
  * unless somebody asks us to end. */

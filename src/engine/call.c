@@ -96,9 +96,15 @@ void call_finish(struct call *c, const struct answer *out)
     finish(c);
 }
 
+static bool settles(const struct call *c)
+{
+    return c->args.verb == VERB_PUBLISH || c->args.verb == VERB_RELEASE;
+}
+
 void call_finish_err(struct call *c, int code, const char *text)
 {
     give_back(c);
+    if (settles(c)) lease_settling(c->engine, &c->args.in.token, false);
     if (c->maybe) code = ERR_AMBIGUOUS;
     err_set(&c->err, code, "%s", text);
     finish(c);
@@ -155,7 +161,7 @@ static void note_outcome(struct call *c)
     enum verb verb = c->args.verb;
     if (verb == VERB_RENEW && op->out.outcome == OUTCOME_OK)
         lease_extended(e, &op->in.token, c->asked_ms, c->asked_ms + op->out.lease_left_ms);
-    if (verb == VERB_PUBLISH || verb == VERB_RELEASE) lease_end(e, &op->in.token);
+    if (settles(c)) lease_end(e, &op->in.token);
     if (op->out.outcome == OUTCOME_LOST) {
         e->stats.lost++;
         trace_emit(e->trace, (struct trace_event){ .kind = TRACE_LOST,
@@ -334,6 +340,7 @@ int engine_call(struct engine *e, const struct call_args *args, struct call **re
         e->rng->fill(e->rng, op->in.token.bytes, sizeof op->in.token.bytes);
     if (ret_call) *ret_call = c;
     if (args->verb == VERB_CLAIM && args->wait_ms > 0 && wait_join_existing(c)) return 0;
+    if (settles(c)) lease_settling(e, &op->in.token, true);
     list_append(&e->calls, &c->link);
     call_ask(c);
     return 0;

@@ -77,6 +77,8 @@ void leases_fini(struct engine *e);
 void lease_hold(struct call *c); /* after claimed */
 void lease_extended(struct engine *e, const struct token *token, int64_t asked_ms,
                     int64_t until_ms);
+/* Its owner has begun to publish or release it, or has failed to. */
+void lease_settling(struct engine *e, const struct token *token, bool settling);
 void lease_end(struct engine *e, const struct token *token);
 void leases_stop(struct engine *e);
 

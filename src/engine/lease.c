@@ -22,7 +22,8 @@ struct held {
     struct token token;
     uint64_t fence;
     int64_t lease_ms, until_ms, asked_ms, retry_ms; /* retry_ms 0: the last renewal worked */
-    bool renewing, told, ended; /* ended: forgotten; lives until its renewal comes back */
+    bool renewing, told, settling; /* settling: its owner is publishing or releasing it */
+    bool ended;                    /* forgotten; lives until its renewal comes back */
     struct owner owner;
 };
 
@@ -108,23 +109,37 @@ static void renew_failed(struct held *h)
     held_reset_timer(h);
 }
 
-static void renew_answered(struct held *h)
+/* Refused, but nothing is lost: the owner itself has just published or released it, and the
+ * answer to that is on its way. */
+static bool was_settled(const struct held *h)
+{
+    if (BUG(PUBLISH_LOOKS_LOST)) return false;
+    bool gone = h->op->out.fence == 0;
+    return h->op->out.mine || (h->settling && gone);
+}
+
+static void renew_refused(struct held *h)
 {
     struct engine *e = h->engine;
-    bool published = h->op->out.outcome != OUTCOME_OK && h->op->out.mine;
-    if (published && !BUG(PUBLISH_LOOKS_LOST)) { /* by our own publish, whose answer is on the way: nothing is lost */
+    if (was_settled(h)) {
         held_end(h);
         return;
     }
+    e->stats.lost++;
+    trace_emit(e->trace, (struct trace_event){ .kind = TRACE_LOST,
+                                               .scope = h->op->key.scope,
+                                               .key = h->op->key.name,
+                                               .number = (int64_t)h->fence,
+                                               .text = "renew" });
+    tell_lost(h, true);
+    held_end(h);
+}
+
+static void renew_answered(struct held *h)
+{
+    struct engine *e = h->engine;
     if (h->op->out.outcome != OUTCOME_OK) {
-        e->stats.lost++;
-        trace_emit(e->trace, (struct trace_event){ .kind = TRACE_LOST,
-                                                   .scope = h->op->key.scope,
-                                                   .key = h->op->key.name,
-                                                   .number = (int64_t)h->fence,
-                                                   .text = "renew" });
-        tell_lost(h, true);
-        held_end(h);
+        renew_refused(h);
         return;
     }
     e->stats.renewals++;
@@ -206,6 +221,12 @@ void lease_extended(struct engine *e, const struct token *token, int64_t asked_m
     h->retry_ms = 0;
     h->told = false;
     held_reset_timer(h);
+}
+
+void lease_settling(struct engine *e, const struct token *token, bool settling)
+{
+    struct held *h = held_find(e, token);
+    if (h) h->settling = settling;
 }
 
 void lease_end(struct engine *e, const struct token *token)

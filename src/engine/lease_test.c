@@ -174,6 +174,43 @@ static void drop_behind_its_back(void)
     op_free(op);
 }
 
+Test(lease, is_not_lost_to_its_owners_own_release)
+{
+    struct caller c;
+    hold(30000);
+    faulty_set(store, VERB_RENEW, FAULT_HOLD, 1);
+    world_advance(&world, 10000);
+    cr_assert(faulty_held(store) == 1);
+    faulty_set(store, VERB_RELEASE, FAULT_LOSE_ANSWER, 1);
+    caller_release(&c, engine, "k", &owner.token);
+    world_settle(&world);
+    cr_assert(c.finished == 0);
+    faulty_let_go(store);
+    world_settle(&world);
+    nobody_was_told();
+    cr_assert(engine_stats(engine).held == 0);
+    world_advance(&world, 1000);
+    cr_assert(c.finished == 1);
+    nobody_was_told();
+}
+
+Test(lease, is_lost_to_a_successor_although_its_owner_is_releasing_it)
+{
+    struct caller c;
+    hold(300);
+    faulty_set(store, VERB_RENEW, FAULT_HOLD, 1);
+    world_advance(&world, 300);
+    cr_assert(try_claim() == OUTCOME_CLAIMED);
+    faulty_set(store, VERB_RELEASE, FAULT_LOSE_ANSWER, 1);
+    caller_release(&c, engine, "k", &owner.token);
+    world_settle(&world);
+    faulty_let_go(store);
+    world_settle(&world);
+    cr_assert(told.certain == 1);
+    world_advance(&world, 1000);
+    cr_assert(c.finished == 1 && c.outcome == OUTCOME_LOST);
+}
+
 Test(lease, that_is_lost_is_told_for_certain_and_once)
 {
     hold(30000);
