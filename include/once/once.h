@@ -2,8 +2,8 @@
  *
  * Same key, same answer, always: across retries, bursts, crashes and processes.
  *
- *     static int charge(void *ctx, const struct once_lease *lease, struct once_bytes *ret_value)
- *     { ... run the side effect, set *ret_value ... return 0; }
+ *     static int charge(void *ctx, const struct once_lease *lease, struct once_bytes
+ *     *ret_value) { ... run the side effect, set *ret_value ... return 0; }
  *
  *     struct once *o;
  *     struct once_answer answer;
@@ -31,8 +31,8 @@
  *
  * TIME. All durations are milliseconds. Zero means zero. Negative is an error.
  *
- * ABI. Structures that you fill in start with their size, set by the ..._INIT macros: always use
- * those. Fields are only ever added at the end. */
+ * ABI. Structures that you fill in start with their size, set by the ..._INIT macros: always
+ * use those. Fields are only ever added at the end. */
 #ifndef ONCE_ONCE_H
 #define ONCE_ONCE_H
 
@@ -108,9 +108,9 @@ ONCE_API struct once_bytes once_bytes(const void *data, size_t len);
 #define ONCE_HOSTED 1u    /* no thread for renewals: the caller's loop drives the handle */
 #define ONCE_EPHEMERAL 2u /* no ledger: answers are only as durable as coord, and say so */
 
-/* Something happened that an operator may want to see. Scope and key are the caller's own words:
- * hash them before they reach a log. Called from inside once_ functions or, without ONCE_HOSTED,
- * from the handle's own thread; it may not call once_ functions. */
+/* Something happened that an operator may want to see. Scope and key are the caller's own
+ * words: hash them before they reach a log. Called from inside once_ functions or, without
+ * ONCE_HOSTED, from the handle's own thread; it may not call once_ functions. */
 struct once_event {
     const char *name; /* "takeover", "lost", "promoted", "degraded", "swept", ... */
     const char *text; /* static, may be NULL */
@@ -145,7 +145,8 @@ ONCE_API int once_open(const struct once_config *config, struct once **ret_once,
                        struct once_error *reterr);
 
 /* Ends every call with ONCE_ECANCELED and waits for what is on its way to the disk. Claims that
- * are still owned are left to lapse. No other thread may use the handle any more. NULL is fine. */
+ * are still owned are left to lapse. No other thread may use the handle any more. NULL is
+ * fine. */
 ONCE_API void once_close(struct once *o);
 
 /* ---- claims ---- */
@@ -278,8 +279,8 @@ ONCE_API int once_list(struct once *o, struct once_bytes scope,
                        int (*visit)(void *ctx, const struct once_row *row), void *ctx,
                        struct once_error *reterr);
 
-/* Removes up to at_most records that are past retention, oldest first; *ret_removed may be NULL. A
- * handle that stays open sweeps by itself (sweep_ms). */
+/* Removes up to at_most records that are past retention, oldest first; *ret_removed may be
+ * NULL. A handle that stays open sweeps by itself (sweep_ms). */
 ONCE_API int once_sweep(struct once *o, uint64_t at_most, uint64_t *ret_removed,
                         struct once_error *reterr);
 
@@ -302,8 +303,8 @@ struct once_call;
  * or a negative code. Never called inside a ..._start function; it may start new calls. */
 typedef void once_done_fn(void *ctx, int result, struct once_answer *answer);
 
-/* Asynchronous twins. A negative code: not started, and done will not be called. *ret_call may be
- * NULL; it is valid until done has been called. */
+/* Asynchronous twins. A negative code: not started, and done will not be called. *ret_call may
+ * be NULL; it is valid until done has been called. */
 ONCE_API int once_claim_start(struct once *o, const struct once_claim *in, once_done_fn *done,
                               void *ctx, struct once_call **ret_call,
                               struct once_error *reterr);
@@ -322,8 +323,8 @@ ONCE_API int once_forget_start(struct once *o, const struct once_owned *in, once
                                void *ctx, struct once_call **ret_call,
                                struct once_error *reterr);
 
-/* Ends a call with ONCE_ECANCELED, through its callback, in a later once_process(). A claim that
- * is granted all the same is released again. */
+/* Ends a call with ONCE_ECANCELED, through its callback, in a later once_process(). A claim
+ * that is granted all the same is released again. */
 ONCE_API void once_cancel(struct once *o, struct once_call *call);
 
 ONCE_API int once_fd(struct once *o); /* poll it for reading */

@@ -1,5 +1,5 @@
-/* blob.c - see blob.h. The count is atomic because an answer may be freed on the caller's thread
- * while the store still holds the value on another. */
+/* blob.c - see blob.h. The count is atomic because an answer may be freed on the caller's
+ * thread while the store still holds the value on another. */
 #include "base/blob.h"
 
 #include "base/check.h"

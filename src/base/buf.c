@@ -82,7 +82,8 @@ void buf_printf(struct buf *b, const char *fmt, ...)
     int len = vsnprintf(NULL, 0, fmt, args);
     va_end(args);
     CHECK(len >= 0);
-    /* vsnprintf ends with a NUL that is not part of the content: make room, then give it back. */
+    /* vsnprintf ends with a NUL that is not part of the content: make room, then give it
+     * back. */
     uint8_t *at = buf_room(b, (size_t)len + 1);
     if (at) {
         vsnprintf((char *)at, (size_t)len + 1, fmt, again);

@@ -1,7 +1,7 @@
 /* buf.h - a growing buffer that knows its maximum from birth.
  *
- * A write that would pass the maximum, or that finds no memory, leaves the content as it was and
- * is remembered: check buf_failed() once at the end instead of after every write. */
+ * A write that would pass the maximum, or that finds no memory, leaves the content as it was
+ * and is remembered: check buf_failed() once at the end instead of after every write. */
 #ifndef BASE_BUF_H
 #define BASE_BUF_H
 
@@ -33,7 +33,8 @@ static inline int buf_failed(const struct buf *b)
     return b->failed;
 }
 
-/* A cursor over bytes, the reading side. Past the end it returns zeros and sets `short_read`. */
+/* A cursor over bytes, the reading side. Past the end it returns zeros and sets
+ * `short_read`. */
 struct reader {
     struct bytes left;
     bool short_read;

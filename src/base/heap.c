@@ -1,4 +1,5 @@
-/* heap.c - see heap.h. A node outside any heap has prev == itself; the root has prev == NULL. */
+/* heap.c - see heap.h. A node outside any heap has prev == itself; the root has prev ==
+ * NULL. */
 #include "base/heap.h"
 
 #include "base/check.h"

@@ -83,7 +83,8 @@ int64_t loop_next_ms(const struct loop *l, int64_t now_ms)
 
 static void run_timers(struct loop *l)
 {
-    /* What a timer sets for "now" waits for the next turn, or a busy one would starve the rest. */
+    /* What a timer sets for "now" waits for the next turn, or a busy one would starve the
+     * rest. */
     uint64_t newest = l->timers.order;
     for (struct heap_node *n; (n = heap_first(&l->timers)) && n->at_ms <= l->now_ms;) {
         if (n->order >= newest) break;
@@ -113,8 +114,7 @@ void loop_turn(struct loop *l, int64_t now_ms)
 {
     CHECK(l->submitting == 0);
     loop_update(l, now_ms);
-    list_each(&l->sources, at)
-    {
+    list_each (&l->sources, at) {
         struct source *s = container_of(at, struct source, link);
         s->run(s);
     }

@@ -1,8 +1,9 @@
 /* loop.h - timers and deferred calls, driven from outside.
  *
- * The loop does no I/O and never sleeps. A shell (the library, the daemon, the simulator) sleeps
- * until loop_next_ms() or until wake() is called, and then calls loop_turn() with the time. All
- * callbacks of the engine and of the stores run inside loop_turn() and nowhere else. */
+ * The loop does no I/O and never sleeps. A shell (the library, the daemon, the simulator)
+ * sleeps until loop_next_ms() or until wake() is called, and then calls loop_turn() with the
+ * time. All callbacks of the engine and of the stores run inside loop_turn() and nowhere
+ * else. */
 #ifndef BASE_LOOP_H
 #define BASE_LOOP_H
 
@@ -31,8 +32,8 @@ struct loop {
     int64_t now_ms; /* monotonic; the time of the current turn */
     struct heap timers;
     struct list tasks, sources;
-    unsigned submitting;   /* > 0 inside store_submit(): no op may finish now */
-    void (*wake)(void *);  /* called from any thread: a source has something */
+    unsigned submitting;  /* > 0 inside store_submit(): no op may finish now */
+    void (*wake)(void *); /* called from any thread: a source has something */
     void *wake_ctx;
 };
 

@@ -48,7 +48,8 @@ uint64_t siphash13(const uint64_t seed[2], struct bytes in)
         sip_round(v);
         v[0] ^= word;
     }
-    uint64_t last = (uint64_t)in.len << 56 | (in.len > at ? load_le(in.data + at, in.len - at) : 0);
+    uint64_t last =
+        (uint64_t)in.len << 56 | (in.len > at ? load_le(in.data + at, in.len - at) : 0);
     v[3] ^= last;
     sip_round(v);
     v[0] ^= last;

@@ -1,8 +1,8 @@
 /* map.h - intrusive hash map over byte strings.
  *
- * Guarantees: after map_init() nothing can fail (a table that cannot grow stays as it is); growth
- * is spread over the following inserts, so no single one pays for a rehash of millions; the hash
- * is keyed (SipHash-1-3), so keys chosen by a stranger cannot pile up in one slot. */
+ * Guarantees: after map_init() nothing can fail (a table that cannot grow stays as it is);
+ * growth is spread over the following inserts, so no single one pays for a rehash of millions;
+ * the hash is keyed (SipHash-1-3), so keys chosen by a stranger cannot pile up in one slot. */
 #ifndef BASE_MAP_H
 #define BASE_MAP_H
 

@@ -2,8 +2,8 @@
  *
  * In a normal build BUG(x) is the constant false and the compiler removes the branch. With
  * -DONCE_MUSEUM, tests/museum turns one bug on at a time and proves that the simulator, the
- * schedules or the model catch it. To add one: a line here, `if (BUG(NAME)) ...` where it lived,
- * a line in tests/museum/museum.c that says who must catch it. */
+ * schedules or the model catch it. To add one: a line here, `if (BUG(NAME)) ...` where it
+ * lived, a line in tests/museum/museum.c that says who must catch it. */
 #ifndef BASE_MUSEUM_H
 #define BASE_MUSEUM_H
 
@@ -16,7 +16,7 @@
     X(PUBLISH_RESULT_IGNORED, "trigger.dev #4284", "a refused publish is reported as done")    \
     X(LEASE_NEVER_LAPSES, "asgi-idempotency", "a crashed owner blocks the key for ever")       \
     X(FINGERPRINT_DROPPED, "powertools ts #5705", "publish forgets the fingerprint")           \
-    X(FINGERPRINT_REPLACED, "gofastr #198", "a takeover does not compare the payload")      \
+    X(FINGERPRINT_REPLACED, "gofastr #198", "a takeover does not compare the payload")         \
     X(PROGRESS_BEFORE_MISMATCH, "idempot-js #191", "in_progress is decided before mismatch")   \
     X(BLIND_RETRY, "idempot-js #185", "an ambiguous claim is claimed anew, not re-read")       \
     X(RELEASE_BEFORE_RESULT, "Truxify #12542", "coord is told before the ledger decided")      \

@@ -1,5 +1,5 @@
-/* random.h - randomness, handed in. The library hands in the kernel's; a test hands in a seed and
- * gets the same run again. */
+/* random.h - randomness, handed in. The library hands in the kernel's; a test hands in a seed
+ * and gets the same run again. */
 #ifndef BASE_RANDOM_H
 #define BASE_RANDOM_H
 

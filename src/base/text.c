@@ -43,9 +43,10 @@ void hex_encode(struct bytes in, char *out)
 
 /* Digits have their value plus one, so that everything else is zero. */
 static const uint8_t hex_values[256] = {
-    ['0'] = 1,  ['1'] = 2,  ['2'] = 3,  ['3'] = 4,  ['4'] = 5,  ['5'] = 6,  ['6'] = 7,  ['7'] = 8,
-    ['8'] = 9,  ['9'] = 10, ['a'] = 11, ['b'] = 12, ['c'] = 13, ['d'] = 14, ['e'] = 15, ['f'] = 16,
-    ['A'] = 11, ['B'] = 12, ['C'] = 13, ['D'] = 14, ['E'] = 15, ['F'] = 16,
+    ['0'] = 1,  ['1'] = 2,  ['2'] = 3,  ['3'] = 4,  ['4'] = 5,  ['5'] = 6,
+    ['6'] = 7,  ['7'] = 8,  ['8'] = 9,  ['9'] = 10, ['a'] = 11, ['b'] = 12,
+    ['c'] = 13, ['d'] = 14, ['e'] = 15, ['f'] = 16, ['A'] = 11, ['B'] = 12,
+    ['C'] = 13, ['D'] = 14, ['E'] = 15, ['F'] = 16,
 };
 
 bool hex_decode(struct bytes in, uint8_t *out, size_t len)
@@ -54,7 +55,8 @@ bool hex_decode(struct bytes in, uint8_t *out, size_t len)
     for (size_t i = 0; i < in.len; i++)
         if (!hex_values[in.data[i]]) return false;
     for (size_t i = 0; i < len; i++) {
-        unsigned high = hex_values[in.data[2 * i]] - 1u, low = hex_values[in.data[2 * i + 1]] - 1u;
+        unsigned high = hex_values[in.data[2 * i]] - 1u,
+                 low = hex_values[in.data[2 * i + 1]] - 1u;
         out[i] = (uint8_t)(high << 4 | low);
     }
     return true;
@@ -64,7 +66,7 @@ static const struct {
     const char *suffix;
     int64_t ms;
 } units[] = {
-    { "", 1 },        { "ms", 1 },        { "s", 1000 },
+    { "", 1 },          { "ms", 1 },          { "s", 1000 },
     { "m", 60 * 1000 }, { "h", 3600 * 1000 }, { "d", 24 * 3600 * 1000 },
 };
 

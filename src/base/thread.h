@@ -6,7 +6,8 @@
 
 #include <pthread.h>
 
-/* Starts a thread with every signal blocked: signals belong to the program, not to a library. */
+/* Starts a thread with every signal blocked: signals belong to the program, not to a
+ * library. */
 int thread_start(pthread_t *ret_thread, void *(*run)(void *), void *ctx, struct err *reterr);
 
 #endif

@@ -49,5 +49,6 @@ struct key key_unframe(struct bytes frame)
     CHECK(frame.len >= 3 && frame.data[0] >= 1 && frame.data[0] + 2u <= frame.len);
     size_t scope_len = frame.data[0];
     return (struct key){ .scope = bytes_of(frame.data + 1, scope_len),
-                         .name = bytes_of(frame.data + 1 + scope_len, frame.len - 1 - scope_len) };
+                         .name =
+                             bytes_of(frame.data + 1 + scope_len, frame.len - 1 - scope_len) };
 }

@@ -1,6 +1,6 @@
 /* record.h - what is stored under a key, and the three clocks it lives by.
  *
- *   absent --claim--> PENDING{token, fence, lease} --publish--> DONE{value} --retention--> absent
+ *   absent --claim--> PENDING{token, fence, lease} --publish--> DONE{value} --retention--> gone
  *                        |--release--> absent
  *                        '--lease lapses--> still PENDING, but the next claim takes it over
  *

@@ -78,12 +78,14 @@ static enum outcome finished(const struct record *cur)
 
 static bool same_payload(const struct record *cur, const struct request *in, struct moment at)
 {
-    if (BUG(FINGERPRINT_REPLACED) && cur->state == RECORD_PENDING && !lease_alive(cur, at.now_ms))
+    if (BUG(FINGERPRINT_REPLACED) && cur->state == RECORD_PENDING &&
+        !lease_alive(cur, at.now_ms))
         return true;
     return bytes_eq(cur->fingerprint, in->fingerprint);
 }
 
-struct verdict rules_claim(const struct record *stored, const struct request *in, struct moment at)
+struct verdict rules_claim(const struct record *stored, const struct request *in,
+                           struct moment at)
 {
     if (in->force) return put(granted(stored, in, at), OUTCOME_CLAIMED);
     const struct record *cur = record_live(stored, at.now_ms);
@@ -141,7 +143,8 @@ struct verdict rules_release(const struct record *stored, const struct request *
     return drop(OUTCOME_OK);
 }
 
-struct verdict rules_renew(const struct record *stored, const struct request *in, struct moment at)
+struct verdict rules_renew(const struct record *stored, const struct request *in,
+                           struct moment at)
 {
     const struct record *cur = record_live(stored, at.now_ms);
     if (!cur) return keep(OUTCOME_LOST);
@@ -153,7 +156,8 @@ struct verdict rules_renew(const struct record *stored, const struct request *in
     return put(next, OUTCOME_OK);
 }
 
-struct verdict rules_peek(const struct record *stored, const struct request *in, struct moment at)
+struct verdict rules_peek(const struct record *stored, const struct request *in,
+                          struct moment at)
 {
     (void)in;
     const struct record *cur = record_live(stored, at.now_ms);

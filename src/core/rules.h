@@ -4,7 +4,8 @@
  *
  * No I/O, no clock, no allocation. Memory and SQLite call them; the Lua and SQL of the other
  * stores are translations, kept honest by the differential test. `stored` is NULL when there is
- * no record. Views in `next` point into `stored` or the request: copy before either goes away. */
+ * no record. Views in `next` point into `stored` or the request: copy before either goes
+ * away. */
 #ifndef CORE_RULES_H
 #define CORE_RULES_H
 
@@ -12,13 +13,13 @@
 #include "core/record.h"
 
 struct request {
-    struct token token;      /* claim: the new owner's; peek: all zero, or who asks */
-    int64_t lease_ms;        /* claim; renew: negative means as granted */
-    int64_t retain_ms;       /* claim; publish: negative means as claimed */
+    struct token token;       /* claim: the new owner's; peek: all zero, or who asks */
+    int64_t lease_ms;         /* claim; renew: negative means as granted */
+    int64_t retain_ms;        /* claim; publish: negative means as claimed */
     struct bytes fingerprint; /* claim; empty is a fingerprint like any other */
-    struct blob *value;      /* publish; NULL: done, but the answer is not kept */
-    /* Coord copies only, after the ledger has decided: forget drops it even if somebody is on it,
-     * claim takes the place of whatever is there. */
+    struct blob *value;       /* publish; NULL: done, but the answer is not kept */
+    /* Coord copies only, after the ledger has decided: forget drops it even if somebody is on
+     * it, claim takes the place of whatever is there. */
     bool force;
 };
 
@@ -37,8 +38,10 @@ struct verdict {
 };
 
 struct verdict rules_claim(const struct record *stored, const struct request *, struct moment);
-struct verdict rules_publish(const struct record *stored, const struct request *, struct moment);
-struct verdict rules_release(const struct record *stored, const struct request *, struct moment);
+struct verdict rules_publish(const struct record *stored, const struct request *,
+                             struct moment);
+struct verdict rules_release(const struct record *stored, const struct request *,
+                             struct moment);
 struct verdict rules_renew(const struct record *stored, const struct request *, struct moment);
 struct verdict rules_peek(const struct record *stored, const struct request *, struct moment);
 struct verdict rules_forget(const struct record *stored, const struct request *, struct moment);

@@ -76,8 +76,8 @@ static void finish(struct call *c)
     task_post(e->loop, &e->tell);
 }
 
-/* A claim that may have been granted without our knowing is given back. Only "claimed" settles it:
- * another answer can be coord's, which does not know what the ledger granted. */
+/* A claim that may have been granted without our knowing is given back. Only "claimed" settles
+ * it: another answer can be coord's, which does not know what the ledger granted. */
 static void give_back(struct call *c)
 {
     if (c->args.verb != VERB_CLAIM || !c->maybe || c->engine->stopping) return;
@@ -138,7 +138,8 @@ void engine_abandon(struct engine *e, const struct key *key, const struct token 
 {
     struct request in = { .token = *token };
     struct op *op = op_new(VERB_RELEASE, key, &in);
-    if (op) engine_submit(e, op, op_discard, NULL); /* without memory the lease lapses instead */
+    if (op)
+        engine_submit(e, op, op_discard, NULL); /* without memory the lease lapses instead */
 }
 
 void call_granted(struct call *c)
@@ -217,7 +218,8 @@ static void ask_answered(struct call *c)
 {
     const struct answer *out = &c->op->out;
     note_outcome(c);
-    if (BUG(PUBLISH_RESULT_IGNORED) && c->args.verb == VERB_PUBLISH) c->op->out.outcome = OUTCOME_OK;
+    if (BUG(PUBLISH_RESULT_IGNORED) && c->args.verb == VERB_PUBLISH)
+        c->op->out.outcome = OUTCOME_OK;
     if (c->args.verb == VERB_CLAIM && out->outcome == OUTCOME_CLAIMED) call_granted(c);
     bool may_wait = c->args.verb == VERB_CLAIM && out->outcome == OUTCOME_IN_PROGRESS;
     if (may_wait && c->args.wait_ms > 0 && !c->engine->stopping) {

@@ -1,16 +1,16 @@
 /* engine.h - one caller's request, from asking a store to the answer.
  *
  * The engine has no I/O, clock, thread or randomness of its own: it submits ops to one store
- * (plain, tiered, traced - it cannot tell) and is called back from the loop. All of its callbacks
- * run inside loop_turn(), never inside engine_call() or call_cancel().
+ * (plain, tiered, traced - it cannot tell) and is called back from the loop. All of its
+ * callbacks run inside loop_turn(), never inside engine_call() or call_cancel().
  *
  * Guarantees, on top of the store's:
  *   E1 Every call is finished exactly once.
- *   E2 Waiters of a key are parked; a publish answers all of them, a release or a lapse promotes
- *      exactly one, in the order they came.
+ *   E2 Waiters of a key are parked; a publish answers all of them, a release or a lapse
+ *      promotes exactly one, in the order they came.
  *   E3 An answer is given only to callers who were there before the store was asked for it.
- *   E4 A failed or lost answer is asked for again with the same owner token, so it is found again
- *      if it counted; it is never turned into "claimed".
+ *   E4 A failed or lost answer is asked for again with the same owner token, so it is found
+ *      again if it counted; it is never turned into "claimed".
  *   E5 A held lease is renewed every third of it; its owner is told when it is lost. */
 #ifndef ENGINE_ENGINE_H
 #define ENGINE_ENGINE_H
@@ -29,8 +29,8 @@ struct engine_config {
 };
 #define ENGINE_CONFIG_INIT                                                                     \
     {                                                                                          \
-        .value_bytes_max = VALUE_BYTES_MAX_DEFAULT, .waiters_max = 100000, .patience_ms = 5000, \
-        .sweep_ms = 60000                                                                      \
+        .value_bytes_max = VALUE_BYTES_MAX_DEFAULT, .waiters_max = 100000,                     \
+        .patience_ms = 5000, .sweep_ms = 60000                                                 \
     }
 
 struct engine_stats {
@@ -41,8 +41,8 @@ struct engine_stats {
 
 typedef void call_done(struct call *call, void *ctx);
 
-/* Whom to tell when a lease is lost. Copied: it lives as long as the lease is held. `shell`, `fn`
- * and `ctx` are the shell's business; the engine only hands them back. */
+/* Whom to tell when a lease is lost. Copied: it lives as long as the lease is held. `shell`,
+ * `fn` and `ctx` are the shell's business; the engine only hands them back. */
 struct owner {
     void (*lost)(const struct owner *owner, const struct token *token, uint64_t fence,
                  int64_t lease_ms, bool certain); /* NULL: nobody */
@@ -54,12 +54,12 @@ struct owner {
 struct call_args {
     enum verb verb;
     struct key key;
-    struct request in; /* the token of a claim is made by the engine */
-    int64_t wait_ms;   /* claim */
-    bool renew;        /* claim: keep the lease while it is held */
+    struct request in;  /* the token of a claim is made by the engine */
+    int64_t wait_ms;    /* claim */
+    bool renew;         /* claim: keep the lease while it is held */
     struct owner owner; /* claim */
-    bool all_scopes; /* scan */
-    size_t limit;    /* scan, expire */
+    bool all_scopes;    /* scan */
+    size_t limit;       /* scan, expire */
     call_done *done;
     void *ctx;
 };
@@ -76,7 +76,8 @@ void engine_free(struct engine *e); /* NULL is fine */
 
 struct engine_stats engine_stats(const struct engine *e);
 
-/* Checks the request before anything else happens (C9). The call is valid until `done` returns. */
+/* Checks the request before anything else happens (C9). The call is valid until `done`
+ * returns. */
 int engine_call(struct engine *e, const struct call_args *args, struct call **ret_call,
                 struct err *reterr);
 void call_cancel(struct call *call); /* `done` is still called, with ERR_CANCELED */

@@ -12,12 +12,12 @@ struct engine {
     struct engine_config config;
     struct engine_stats stats;
     bool stopping;
-    size_t in_flight;      /* ops the store has */
-    struct list calls;     /* every call that is not finished, except parked ones */
-    struct list finished;  /* to be told in the next turn */
+    size_t in_flight;     /* ops the store has */
+    struct list calls;    /* every call that is not finished, except parked ones */
+    struct list finished; /* to be told in the next turn */
     struct task tell;
-    struct map waitlists;  /* by key frame and fingerprint */
-    struct map held;       /* by owner token */
+    struct map waitlists; /* by key frame and fingerprint */
+    struct map held;      /* by owner token */
     struct timer sweep_timer;
 };
 
@@ -34,14 +34,14 @@ enum call_state { CALL_NEW, CALL_ASKING, CALL_PARKED, CALL_BACKING_OFF, CALL_FIN
 
 struct call {
     struct engine *engine;
-    struct link link;     /* calls, a waitlist or finished: state is membership */
+    struct link link; /* calls, a waitlist or finished: state is membership */
     enum call_state state;
     struct call_args args; /* key and request views point into the op */
     struct op *op;
     struct timer timer; /* parked: the deadline; backing off: the next try */
     int64_t started_ms, asked_ms;
-    unsigned tries;  /* failed so far, in a row */
-    bool maybe;      /* an earlier try may have counted */
+    unsigned tries;            /* failed so far, in a row */
+    bool maybe;                /* an earlier try may have counted */
     struct waitlist *waitlist; /* while parked, or asking on its behalf */
     uint64_t ticket;           /* when it joined, in the waitlist's count */
     struct err err;
@@ -49,7 +49,7 @@ struct call {
 };
 
 void call_set_state(struct call *c, enum call_state to);
-void call_ask(struct call *c); /* submits its op */
+void call_ask(struct call *c);                              /* submits its op */
 void call_finish(struct call *c, const struct answer *out); /* takes a reference to the value */
 void call_finish_err(struct call *c, int code, const char *text);
 void call_granted(struct call *c); /* bookkeeping of a claim that was won */

@@ -2,8 +2,9 @@
  *
  * A held lease is renewed when a third of it has passed, and again and again until it is
  * published, released or lost. The owner is told: `certain` when the store says that it is not
- * the owner any more, and that is the end of it; not certain, and only once, when the lease has run out on our own monotonic clock
- * (counted from before the request that granted it) and no renewal got through.
+ * the owner any more, and that is the end of it; not certain, and only once, when the lease has
+ * run out on our own monotonic clock (counted from before the request that granted it) and no
+ * renewal got through.
  *
  * One timer per lease, recomputed from its state (lease_wake_ms). */
 #include "base/check.h"

@@ -13,7 +13,8 @@
  *
  * The line is per key *and* fingerprint: all its callers asked the same question. A new caller
  * joins it without asking, so a crowd costs two ops and not one each; but nobody is told
- * timed_out on hearsay: the store has been asked at least once since they came (`confirmed`). */
+ * timed_out on hearsay: the store has been asked at least once since they came
+ * (`confirmed`). */
 #include "base/check.h"
 #include "base/museum.h"
 #include "engine/internal.h"
@@ -32,14 +33,14 @@ struct waitlist {
     struct map_node node;
     struct engine *engine;
     struct list waiters;
-    struct call *asking; /* its op is at the store; it is still in the line */
-    struct op *watch;    /* at the store */
+    struct call *asking;    /* its op is at the store; it is still in the line */
+    struct op *watch;       /* at the store */
     uint64_t seen, watched; /* what the line waits to change, and what the watch does */
-    struct timer timer;  /* lapse of the lease, next poll, or next retry */
-    uint64_t tickets;    /* given out so far */
-    uint64_t asked;      /* tickets given out when the head asked */
-    uint64_t confirmed;  /* callers with a smaller ticket have been spoken for by the store */
-    size_t overdue;      /* parked without a timer: past their deadline, not spoken for yet */
+    struct timer timer;     /* lapse of the lease, next poll, or next retry */
+    uint64_t tickets;       /* given out so far */
+    uint64_t asked;         /* tickets given out when the head asked */
+    uint64_t confirmed; /* callers with a smaller ticket have been spoken for by the store */
+    size_t overdue;     /* parked without a timer: past their deadline, not spoken for yet */
     int64_t lapses_ms;
     unsigned failures, polls;
     bool closing; /* empty and out of the map; lives until its watch comes back */
@@ -65,7 +66,8 @@ static struct bytes id_of(const struct call *c, uint8_t *buf)
 
 int waitlists_init(struct engine *e)
 {
-    return map_init(&e->waitlists, waitlist_id, (uint64_t[2]){ rng_u64(e->rng), rng_u64(e->rng) });
+    return map_init(&e->waitlists, waitlist_id,
+                    (uint64_t[2]){ rng_u64(e->rng), rng_u64(e->rng) });
 }
 
 void waitlists_fini(struct engine *e)
@@ -172,7 +174,8 @@ static void retry_later(struct waitlist *w)
               e->loop->now_ms + back_off_ms(e->rng, w->failures, RETRY_MS_FIRST, RETRY_MS_MAX));
 }
 
-/* Nobody tells us of changes: look now and then, less and less often, and when the lease ends. */
+/* Nobody tells us of changes: look now and then, less and less often, and when the lease
+ * ends. */
 static void poll_later(struct waitlist *w)
 {
     struct engine *e = w->engine;
@@ -279,8 +282,7 @@ static void dismiss_overdue(struct waitlist *w, const struct err *err)
 {
     if (w->overdue == 0) return;
     struct answer out = timed_out(w);
-    list_each(&w->waiters, at)
-    {
+    list_each (&w->waiters, at) {
         struct call *c = container_of(at, struct call, link);
         if (timer_is_set(&c->timer) || c->ticket >= w->asked) continue;
         if (!err) {
@@ -352,8 +354,7 @@ static void answer_all(struct waitlist *w, struct call *head)
 {
     struct answer out = head->op->out;
     blob_ref(out.value);
-    list_each(&w->waiters, at)
-    {
+    list_each (&w->waiters, at) {
         struct call *c = container_of(at, struct call, link);
         if (c->ticket >= w->asked) continue;
         if (BUG(WAKE_ONE_ON_PUBLISH) && c != head) continue;
@@ -435,7 +436,8 @@ static bool stop_visit(struct map_node *n, void *ctx)
     struct list all;
     list_init(&all);
     list_take(&all, &w->waiters);
-    /* All of them at once: the next in line must not start to ask while the line is dissolved. */
+    /* All of them at once: the next in line must not start to ask while the line is
+     * dissolved. */
     for (struct link *at; (at = list_first(&all));) {
         struct call *c = container_of(at, struct call, link);
         if (w->asking == c) w->asking = NULL;

@@ -158,8 +158,8 @@ static void owner_lost(const struct owner *owner, const struct token *token, uin
     drive_lost(owner->shell, (once_lost_fn *)owner->fn, owner->ctx, &lease, certain);
 }
 
-/* A newer caller may know more fields, an older one fewer: takes what both know, over the defaults
- * that are in `to`. */
+/* A newer caller may know more fields, an older one fewer: takes what both know, over the
+ * defaults that are in `to`. */
 static int take_known(void *to, size_t known, const void *from, size_t size, const char *init,
                       struct err *reterr)
 {
@@ -195,8 +195,9 @@ static int claim_args(struct once *o, const struct once_claim *from, struct call
 static int token_take(const char *text, struct token *ret, struct err *reterr)
 {
     if (hex_decode(bytes_str(text), ret->bytes, sizeof ret->bytes)) return 0;
-    return err_set(reterr, ERR_INVALID,
-                   "the token is not one: give the 32 hexadecimal digits that came with the claim");
+    return err_set(
+        reterr, ERR_INVALID,
+        "the token is not one: give the 32 hexadecimal digits that came with the claim");
 }
 
 /* The value is referenced by the op; the caller unreferences ret->in.value afterwards. */
@@ -215,7 +216,8 @@ static int owned_args(enum verb verb, const struct once_owned *from, struct call
     if (needs_token && token_take(in->token, &args.in.token, reterr)) return reterr->code;
     if (verb == VERB_PUBLISH && !in->omit_value) {
         args.in.value = blob_new(view(in->value));
-        if (!args.in.value) return err_set(reterr, ERR_NOMEM, "out of memory; nothing was changed");
+        if (!args.in.value)
+            return err_set(reterr, ERR_NOMEM, "out of memory; nothing was changed");
     }
     *ret = args;
     return 0;
@@ -373,8 +375,9 @@ int once_process(struct once *o)
 
 /* ---- once_do ---- */
 
-static int do_publish(struct once *o, const struct once_claim *in, const struct once_lease *lease,
-                      struct once_bytes value, struct once_answer *ret_answer)
+static int do_publish(struct once *o, const struct once_claim *in,
+                      const struct once_lease *lease, struct once_bytes value,
+                      struct once_answer *ret_answer)
 {
     struct once_owned out = ONCE_OWNED_INIT;
     out.scope = in->scope;
@@ -396,7 +399,8 @@ static int do_publish(struct once *o, const struct once_claim *in, const struct 
     return 0;
 }
 
-static void do_release(struct once *o, const struct once_claim *in, const struct once_lease *lease)
+static void do_release(struct once *o, const struct once_claim *in,
+                       const struct once_lease *lease)
 {
     struct once_answer ignored;
     struct once_owned out = ONCE_OWNED_INIT;

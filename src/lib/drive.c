@@ -4,12 +4,12 @@
  * call is done - as curl's easy interface is its multi interface plus a loop.
  *
  * Otherwise one lock guards the engine and any thread that holds it may turn the loop. A caller
- * turns it right after starting its call, so that what can be answered from memory never changes
- * threads; then it sleeps until its call is finished. The keeper thread sleeps on the wake-up
- * descriptor and the next timer: it renews leases while the callers' own code runs, collects what
- * the stores have finished. It never runs the owners' code: an on_lost callback may take its time,
- * make calls of its own, or wait for a thread that does, so those run on the teller thread, which
- * is started with the first claim that wants to be told. */
+ * turns it right after starting its call, so that what can be answered from memory never
+ * changes threads; then it sleeps until its call is finished. The keeper thread sleeps on the
+ * wake-up descriptor and the next timer: it renews leases while the callers' own code runs,
+ * collects what the stores have finished. It never runs the owners' code: an on_lost callback
+ * may take its time, make calls of its own, or wait for a thread that does, so those run on the
+ * teller thread, which is started with the first claim that wants to be told. */
 #include "base/check.h"
 #include "base/thread.h"
 #include "lib/handle.h"

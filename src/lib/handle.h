@@ -45,10 +45,10 @@ static inline bool once_is_hosted(const struct once *o)
 }
 
 /* drive.c */
-int drive_init(struct once *o, struct err *reterr);  /* before the store is opened */
-int drive_start(struct once *o, struct err *reterr); /* after the engine is there */
+int drive_init(struct once *o, struct err *reterr);      /* before the store is opened */
+int drive_start(struct once *o, struct err *reterr);     /* after the engine is there */
 int drive_will_tell(struct once *o, struct err *reterr); /* before a claim with on_lost */
-void drive_stop(struct once *o);                     /* ends the threads; safe on any prefix */
+void drive_stop(struct once *o); /* ends the threads; safe on any prefix */
 void drive_fini(struct once *o);
 void drive_enter(struct once *o); /* before touching the engine; the time is now */
 void drive_leave(struct once *o);

@@ -20,7 +20,8 @@ static void emit(void *ctx, const struct trace_event *event)
 }
 
 /* A newer caller may know more fields, an older one fewer: take what both know. */
-static int config_take(const struct once_config *in, struct once_config *ret, struct err *reterr)
+static int config_take(const struct once_config *in, struct once_config *ret,
+                       struct err *reterr)
 {
     struct once_config config = ONCE_CONFIG_INIT;
     if (in && in->size < sizeof(size_t))
@@ -42,8 +43,8 @@ static int default_ledger(const char *data_dir, char *url, size_t len, struct er
 {
     if (!data_dir) data_dir = ".";
     if (mkdir(data_dir, 0700) < 0 && errno != EEXIST)
-        return err_set(reterr, ERR_UNAVAILABLE, "cannot create the directory %.120s: %s", data_dir,
-                       strerror(errno));
+        return err_set(reterr, ERR_UNAVAILABLE, "cannot create the directory %.120s: %s",
+                       data_dir, strerror(errno));
     int n = snprintf(url, len, "sqlite:%s/once.db", data_dir);
     if (n < 0 || (size_t)n >= len)
         return err_set(reterr, ERR_LIMIT, "the path of the data directory is too long");
@@ -141,7 +142,8 @@ static int open_parts(struct once *o, struct err *reterr)
     return r;
 }
 
-int once_open(const struct once_config *config, struct once **ret_once, struct once_error *reterr)
+int once_open(const struct once_config *config, struct once **ret_once,
+              struct once_error *reterr)
 {
     struct err err = { 0 };
     struct once_error ignored;

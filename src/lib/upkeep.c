@@ -23,15 +23,16 @@ static void asking_over(struct call *call, void *ctx)
     drive_wake_caller(a->call.once, &a->call);
 }
 
-static int ask(struct once *o, struct call_args *args, void (*take)(struct asking *, struct op *),
-               void *into, struct once_error *reterr)
+static int ask(struct once *o, struct call_args args,
+               void (*take)(struct asking *, struct op *), void *into,
+               struct once_error *reterr)
 {
     struct asking a = { .call = { .once = o }, .take = take, .into = into };
-    args->done = asking_over;
-    args->ctx = &a;
+    args.done = asking_over;
+    args.ctx = &a;
     pthread_cond_init(&a.call.cond, NULL);
     drive_enter(o);
-    int r = engine_call(o->engine, args, &a.call.call, &a.err);
+    int r = engine_call(o->engine, &args, &a.call.call, &a.err);
     if (!r) drive_until(o, &a.call);
     drive_leave(o);
     pthread_cond_destroy(&a.call.cond);
@@ -90,7 +91,7 @@ int once_list(struct once *o, struct once_bytes scope,
                                   .key = cursor.key,
                                   .all_scopes = scope.len == 0,
                                   .limit = LIST_PAGE };
-        int r = ask(o, &args, take_scan, &page, reterr);
+        int r = ask(o, args, take_scan, &page, reterr);
         if (r) return r;
         more = page.more;
         for (size_t i = 0; i < page.count; i++) {
@@ -118,7 +119,7 @@ int once_sweep(struct once *o, uint64_t at_most, uint64_t *ret_removed,
         size_t count = 0, page = SWEEP_PAGE;
         if (page > at_most - removed) page = (size_t)(at_most - removed);
         struct call_args args = { .verb = VERB_EXPIRE, .limit = page };
-        int r = ask(o, &args, take_count, &count, reterr);
+        int r = ask(o, args, take_count, &count, reterr);
         if (r) return r;
         removed += count;
         full = count == page;
@@ -156,5 +157,5 @@ static void take_stats(struct asking *a, struct op *op)
 int once_stats(struct once *o, struct once_stats *ret_stats, struct once_error *reterr)
 {
     struct call_args args = { .verb = VERB_STATS };
-    return ask(o, &args, take_stats, ret_stats, reterr);
+    return ask(o, args, take_stats, ret_stats, reterr);
 }

@@ -20,7 +20,8 @@ struct direct {
 
 static void finish_all(struct list *finished)
 {
-    for (struct link *at; (at = list_pop(finished));) op_finish(container_of(at, struct op, link));
+    for (struct link *at; (at = list_pop(finished));)
+        op_finish(container_of(at, struct op, link));
 }
 
 static void direct_run(struct task *task)
@@ -82,10 +83,9 @@ int direct_open(struct store *inner, const struct store_env *env, struct store *
         return err_set(reterr, ERR_NOMEM, "out of memory opening a store");
     }
     *d = (struct direct){ .inner = inner };
-    d->base = (struct store){ .class = &direct_class,
-                              .caps = inner->caps,
-                              .loop = env->loop,
-                              .epoch = inner->epoch };
+    d->base = (struct store){
+        .class = &direct_class, .caps = inner->caps, .loop = env->loop, .epoch = inner->epoch
+    };
     task_init(&d->task, direct_run);
     list_init(&d->queue);
     list_init(&d->finished);

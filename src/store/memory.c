@@ -36,7 +36,8 @@ static struct bytes entry_frame(const struct map_node *n)
 
 static size_t entry_bytes(const struct entry *e)
 {
-    return sizeof *e + e->frame_len + e->record.fingerprint.len + blob_bytes(e->record.value).len;
+    return sizeof *e + e->frame_len + e->record.fingerprint.len +
+           blob_bytes(e->record.value).len;
 }
 
 static struct entry *entry_of(struct map_node *n)
@@ -247,7 +248,8 @@ void memory_flush(struct store *s)
     struct memory *m = (struct memory *)s;
     CHECK(s->class == &memory_class);
     drop_all(m);
-    m->fence_floor = 0; /* a flushed cache remembers nothing; the clock keeps its fences growing */
+    m->fence_floor =
+        0; /* a flushed cache remembers nothing; the clock keeps its fences growing */
     m->base.epoch = rng_u64(m->env.rng);
 }
 

@@ -1,9 +1,10 @@
 /* offload.c - runs a blocking store on one worker thread.
  *
- * Guarantees: ops finish on the loop's thread, in submit order; one exec() at a time; everything
- * queued while exec() runs becomes the next batch (one commit for all: group commit). A watch is
- * checked again whenever somebody else may have written, told by the store's descriptor, with a
- * slow look as a net. Does not: retry, time out, or reorder. The engine owns deadlines.
+ * Guarantees: ops finish on the loop's thread, in submit order; one exec() at a time;
+ * everything queued while exec() runs becomes the next batch (one commit for all: group
+ * commit). A watch is checked again whenever somebody else may have written, told by the
+ * store's descriptor, with a slow look as a net. Does not: retry, time out, or reorder. The
+ * engine owns deadlines.
  *
  *   loop thread                       worker thread
  *   submit --> queued --(lock)-->     batch --> exec()
@@ -23,10 +24,10 @@
 
 enum {
     OFFLOAD_BATCH_MAX = 1024,
-    NET_MS = 1000,       /* look again this often although the descriptor was silent */
-    POLL_MS_MIN = 5,     /* without a descriptor: look after this, and half as long again ... */
-    POLL_MS_MAX = 100,   /* ... up to this */
-    FOREIGN_GAP_MS = 1,  /* after a look, let writes gather for so long */
+    NET_MS = 1000,      /* look again this often although the descriptor was silent */
+    POLL_MS_MIN = 5,    /* without a descriptor: look after this, and half as long again ... */
+    POLL_MS_MAX = 100,  /* ... up to this */
+    FOREIGN_GAP_MS = 1, /* after a look, let writes gather for so long */
 };
 
 struct offload {
@@ -278,10 +279,9 @@ int offload_open(struct store *inner, const struct store_env *env, struct store 
         return err_set(reterr, ERR_NOMEM, "out of memory opening a store");
     }
     *o = (struct offload){ .inner = inner, .work_fd = -1, .source.run = offload_collect };
-    o->base = (struct store){ .class = &offload_class,
-                              .caps = inner->caps,
-                              .loop = env->loop,
-                              .epoch = inner->epoch };
+    o->base = (struct store){
+        .class = &offload_class, .caps = inner->caps, .loop = env->loop, .epoch = inner->epoch
+    };
     pthread_mutex_init(&o->lock, NULL);
     list_init(&o->queued);
     list_init(&o->executed);

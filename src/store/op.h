@@ -83,9 +83,10 @@ enum { OP_FRAMES_MAX = 6 };
 struct op {
     enum verb verb;
 
-    /* in; key, fingerprint and frame point into the op itself, the value is a reference it owns */
-    struct key key; /* SCAN: start after this key; both may be empty: from the start */
-    bool all_scopes; /* SCAN: every scope, not only the key's */
+    /* in; key, fingerprint and frame point into the op itself, the value is a reference it
+     * owns */
+    struct key key;     /* SCAN: start after this key; both may be empty: from the start */
+    bool all_scopes;    /* SCAN: every scope, not only the key's */
     struct bytes frame; /* key_frame() of the key, for keyed verbs */
     struct request in;
     uint64_t seen; /* WATCH: finish when the record's version is not this any more */
@@ -102,9 +103,9 @@ struct op {
 
     /* the store's while it owns the op */
     struct link link;
-    bool canceled, parked; /* parked: a WATCH whose record is still what was seen */
+    bool canceled, parked;   /* parked: a WATCH whose record is still what was seen */
     bool degraded, at_coord; /* tiered: coord failed; coord granted the claim, has the watch */
-    void *step; /* tiered: ready for what coord has to be told */
+    void *step;              /* tiered: ready for what coord has to be told */
     struct loop *loop;
     int64_t submitted_ms;
     struct op_frame frames[OP_FRAMES_MAX];

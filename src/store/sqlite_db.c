@@ -173,9 +173,10 @@ static int64_t monotonic_ms(void)
     return clock_now_ms(&clock);
 }
 
-/* Short and uneven: a commit takes about 0.2 ms, and many waiters must not march in step. Longer
- * with every try: eighty processes that look a thousand times a second keep the one that holds
- * the lock from running, and most of them gave up (tests/e2e/race.sh on a busy machine). */
+/* Short and uneven: a commit takes about 0.2 ms, and many waiters must not march in step.
+ * Longer with every try: eighty processes that look a thousand times a second keep the one that
+ * holds the lock from running, and most of them gave up (tests/e2e/race.sh on a busy
+ * machine). */
 static void pause_briefly(struct sqlite *s, int tries)
 {
     uint64_t spread_us = 1800 + 1000 * (uint64_t)(tries < PAUSES_GROW ? tries : PAUSES_GROW);

@@ -2,8 +2,8 @@
  *
  * A store is small: a scheme, what it can do, open, close, and one of
  *   exec(batch)     plain blocking code: carries out every op of the batch as if in order, all
- *                   changes in one atomic step, and sets out or err of each. `direct` runs it on
- *                   the loop (a store that never blocks), `offload` on a thread of its own.
+ *                   changes in one atomic step, and sets out or err of each. `direct` runs it
+ *                   on the loop (a store that never blocks), `offload` on a thread of its own.
  *   submit/cancel   a store that is asynchronous by nature. Every op submitted is finished
  *                   exactly once, in a later turn of the loop, never inside submit.
  *
@@ -15,8 +15,8 @@
  *   S5 WATCH finishes when the version is not the one seen; spurious wake-ups are allowed, lost
  *      ones are not. A store without CAP_NOTIFY need not take WATCH.
  *
- * To add a store: a file here, a line in store.c's table, a line in tests/support/world.c and in
- * tests/conform/conform.h. */
+ * To add a store: a file here, a line in store.c's table, a line in tests/support/world.c and
+ * in tests/conform/conform.h. */
 #ifndef STORE_STORE_H
 #define STORE_STORE_H
 
@@ -60,7 +60,7 @@ struct store_class {
     bool (*idle)(const struct store *);
 
     /* exec stores with CAP_NOTIFY and CAP_SHARED only; called on the thread that runs exec. */
-    int (*foreign_fd)(struct store *);   /* readable when others may have written; -1: poll */
+    int (*foreign_fd)(struct store *);     /* readable when others may have written; -1: poll */
     bool (*foreign_wrote)(struct store *); /* has anybody else written since the last call? */
 };
 

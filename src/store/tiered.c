@@ -1,7 +1,7 @@
 /* tiered.c - coord in front of the ledger. Implements section 3 of the design:
  *
- *   T1 The ledger decides. Its claim is asked for whether or not coord is healthy; coord may only
- *      say "already done" or "somebody is on it", never "you may".
+ *   T1 The ledger decides. Its claim is asked for whether or not coord is healthy; coord may
+ *      only say "already done" or "somebody is on it", never "you may".
  *   T2 Coord may be refused, hung, flushed or wrong: every coord step has a deadline, repeated
  *      failure opens a breaker, and without coord the same answers come from the ledger, marked
  *      degraded.
@@ -11,8 +11,8 @@
  *      ledger is ours alone: somebody else may have forgotten the key.
  *
  *   claim    coord claim --in_progress, done--> answer
- *              '-- claimed, mismatch, failed --> ledger claim --> coord: publish what the ledger
- *                  has, release if somebody else owns it there, or put the new owner in the place
+ *              '-- claimed, mismatch, failed --> ledger claim --> coord: publish what it has,
+ *                  release if somebody else owns it there, or put the new owner in the place
  *                  of what contradicts it --> answer
  *   publish, release, renew, forget    ledger --> coord --> answer
  *   peek, scan, stats                  ledger
@@ -38,17 +38,17 @@ struct tiered {
     struct timer probe_timer;
     uint64_t coord_epoch;
 
-    struct list watches;  /* struct watching: ops that wait at coord */
-    struct list refused;  /* ops to be failed in the next turn */
+    struct list watches; /* struct watching: ops that wait at coord */
+    struct list refused; /* ops to be failed in the next turn */
     struct task refuse;
     size_t steps; /* coord steps in flight, also those that nobody waits for any more */
 };
 
-/* One step at coord on behalf of an op, or of nobody (parent NULL). The op goes on when the step
- * is done or overdue; an overdue step is left behind and freed when coord lets go of it.
+/* One step at coord on behalf of an op, or of nobody (parent NULL). The op goes on when the
+ * step is done or overdue; an overdue step is left behind and freed when coord lets go of it.
  *
- * An op that changes the ledger has its step before it asks (step_reserve), and a claim keeps its
- * first one: if memory runs out in between, coord can still be told. */
+ * An op that changes the ledger has its step before it asks (step_reserve), and a claim keeps
+ * its first one: if memory runs out in between, coord can still be told. */
 typedef void step_then(struct tiered *t, struct op *parent, const struct op *answered);
 
 struct step {
@@ -72,7 +72,8 @@ static void probe_later(struct tiered *t)
 {
     int64_t half_ms = t->options.breaker_probe_ms / 2;
     timer_set(t->base.loop, &t->probe_timer,
-              t->base.loop->now_ms + half_ms + (int64_t)rng_below(t->rng, (uint64_t)half_ms + 1));
+              t->base.loop->now_ms + half_ms +
+                  (int64_t)rng_below(t->rng, (uint64_t)half_ms + 1));
 }
 
 static void breaker_set(struct tiered *t, bool open)
@@ -87,15 +88,14 @@ static void breaker_set(struct tiered *t, bool open)
         return;
     }
     probe_later(t);
-    list_each(&t->watches, at)
+    list_each (&t->watches, at)
         store_cancel(t->coord, container_of(at, struct watching, link)->op);
 }
 
 static void coord_failed(struct tiered *t, int code)
 {
-    trace_emit(t->trace, (struct trace_event){ .kind = TRACE_DEGRADED,
-                                               .number = code,
-                                               .text = err_name(code) });
+    trace_emit(t->trace, (struct trace_event){
+                             .kind = TRACE_DEGRADED, .number = code, .text = err_name(code) });
     if (++t->failures >= t->options.breaker_failures) breaker_set(t, true);
 }
 
@@ -111,7 +111,8 @@ static void coord_worked(struct tiered *t, uint64_t epoch)
 
 /* ---- a step at coord ---- */
 
-static void go_on(struct tiered *t, struct op *parent, step_then *then, const struct op *answered)
+static void go_on(struct tiered *t, struct op *parent, step_then *then,
+                  const struct op *answered)
 {
     if (!parent) return;
     if (!answered) parent->degraded = true;
@@ -295,8 +296,8 @@ static bool is_done(enum outcome o)
     return o == OUTCOME_CACHED || o == OUTCOME_ALREADY_DONE;
 }
 
-/* The ledger failed. An ambiguous claim keeps its place at coord: it is asked for again with the
- * same token. */
+/* The ledger failed. An ambiguous claim keeps its place at coord: it is asked for again with
+ * the same token. */
 static void claim_failed(struct tiered *t, struct op *op)
 {
     bool give_back = op->at_coord && op->err.code != ERR_AMBIGUOUS;
@@ -306,9 +307,9 @@ static void claim_failed(struct tiered *t, struct op *op)
         answer(op);
 }
 
-/* Coord contradicts the ledger's grant: the new owner takes the place of whatever is there. An empty
- * place would be taken in turns by callers with another fingerprint, who would wait for each other
- * instead of being told mismatch. */
+/* Coord contradicts the ledger's grant: the new owner takes the place of whatever is there. An
+ * empty place would be taken in turns by callers with another fingerprint, who would wait for
+ * each other instead of being told mismatch. */
 static void take_place(struct tiered *t, struct op *op)
 {
     if (BUG(EMPTY_PLACE)) {
@@ -348,8 +349,8 @@ static bool done_is_believed(const struct tiered *t)
     return (t->coord->caps & CAP_SHARED) || !(t->ledger->caps & CAP_SHARED); /* T4 */
 }
 
-/* An answer that moved the lease at coord (R6: the clock went back) has to move it in the ledger,
- * too, or the owner would be replaced after two leases. */
+/* An answer that moved the lease at coord (R6: the clock went back) has to move it in the
+ * ledger, too, or the owner would be replaced after two leases. */
 static bool absorbs(const struct tiered *t, const struct op *step)
 {
     enum outcome o = step->out.outcome;
@@ -454,7 +455,8 @@ static void refuse_run(struct task *task)
     struct list refused;
     list_init(&refused);
     list_take(&refused, &t->refused);
-    for (struct link *at; (at = list_pop(&refused));) op_finish(container_of(at, struct op, link));
+    for (struct link *at; (at = list_pop(&refused));)
+        op_finish(container_of(at, struct op, link));
 }
 
 /* Fails an op from inside submit: it is told in the next turn. */
@@ -495,7 +497,8 @@ static void submit_claim(struct tiered *t, struct op *op)
     coord_step(t, op, VERB_CLAIM, claim_met_coord);
 }
 
-/* Whoever changes the ledger will have to tell coord: without memory for that, nothing starts. */
+/* Whoever changes the ledger will have to tell coord: without memory for that, nothing
+ * starts. */
 static void ask_ledger_first(struct tiered *t, struct op *op, op_done *done)
 {
     if (t->open || step_reserve(t, op))
@@ -545,11 +548,11 @@ static void submit_ledger(struct tiered *t, struct op *op)
 }
 
 static void (*const submit_verb[VERBS])(struct tiered *, struct op *) = {
-    [VERB_CLAIM] = submit_claim,   [VERB_PUBLISH] = submit_publish,
+    [VERB_CLAIM] = submit_claim,     [VERB_PUBLISH] = submit_publish,
     [VERB_RELEASE] = submit_release, [VERB_RENEW] = submit_renew,
-    [VERB_FORGET] = submit_forget, [VERB_PEEK] = submit_ledger,
-    [VERB_WATCH] = submit_watch,   [VERB_EXPIRE] = submit_expire,
-    [VERB_SCAN] = submit_ledger,   [VERB_STATS] = submit_ledger,
+    [VERB_FORGET] = submit_forget,   [VERB_PEEK] = submit_ledger,
+    [VERB_WATCH] = submit_watch,     [VERB_EXPIRE] = submit_expire,
+    [VERB_SCAN] = submit_ledger,     [VERB_STATS] = submit_ledger,
     [VERB_PING] = submit_ledger,
 };
 

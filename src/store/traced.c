@@ -14,14 +14,14 @@ struct traced {
 static void traced_done(struct op *op, void *ctx)
 {
     struct traced *t = ctx;
-    trace_emit(t->trace, (struct trace_event){
-                             .kind = TRACE_OP,
-                             .scope = op->key.scope,
-                             .key = op->key.name,
-                             .number = t->base.loop->now_ms - op->submitted_ms,
-                             .text = op->err.code ? err_name(op->err.code)
-                                                  : verb_info[op->verb].name,
-                         });
+    trace_emit(t->trace,
+               (struct trace_event){
+                   .kind = TRACE_OP,
+                   .scope = op->key.scope,
+                   .key = op->key.name,
+                   .number = t->base.loop->now_ms - op->submitted_ms,
+                   .text = op->err.code ? err_name(op->err.code) : verb_info[op->verb].name,
+               });
     op_finish(op);
 }
 
@@ -65,10 +65,9 @@ int traced_open(struct store *inner, const struct store_env *env, struct store *
         return err_set(reterr, ERR_NOMEM, "out of memory opening a store");
     }
     *t = (struct traced){ .inner = inner, .trace = env->trace };
-    t->base = (struct store){ .class = &traced_class,
-                              .caps = inner->caps,
-                              .loop = env->loop,
-                              .epoch = inner->epoch };
+    t->base = (struct store){
+        .class = &traced_class, .caps = inner->caps, .loop = env->loop, .epoch = inner->epoch
+    };
     *ret_store = &t->base;
     return 0;
 }

@@ -35,8 +35,7 @@ static void unpark(struct watches *w, struct op *op)
 static void note(struct watches *w, const struct op *op, struct list *finished)
 {
     if (!op->changed || !verb_info[op->verb].keyed || w->count == 0) return;
-    list_each(slot_of(w, op->frame), at)
-    {
+    list_each (slot_of(w, op->frame), at) {
         struct op *watch = container_of(at, struct op, link);
         if (!bytes_eq(watch->frame, op->frame)) continue;
         if (watch->seen == op->out.version) continue;
@@ -77,8 +76,7 @@ void watches_cancel(struct watches *w, struct op *op, struct list *finished)
 void watches_unpark_all(struct watches *w, struct list *all)
 {
     for (size_t i = 0; w->count && i < WATCH_SLOTS; i++)
-        list_each(&w->slots[i], at)
-        {
+        list_each (&w->slots[i], at) {
             unpark(w, container_of(at, struct op, link));
             list_append(all, at);
         }
