@@ -24,7 +24,7 @@ cd "$work" || exit 1
 trap 'rm -rf "$work"' EXIT
 exec 3>&2 2>noise # what the shell says of every job that is killed
 unset ONCE_COORD ONCE_DATA
-export ONCE_LEDGER=sqlite:$work/once.db HOME=$work
+export ONCE_LEDGER="sqlite:$work/once.db?busy_ms=20s" HOME=$work # patient: this is not about load
 
 keys=10 racers=8
 limit=55          # seconds for everything
