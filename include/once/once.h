@@ -327,10 +327,11 @@ ONCE_API int once_forget_start(struct once *o, const struct once_owned *in, once
  * that is granted all the same is released again. */
 ONCE_API void once_cancel(struct once *o, struct once_call *call);
 
-ONCE_API int once_fd(struct once *o); /* poll it for reading */
-ONCE_API int64_t
-once_timeout_ms(struct once *o);           /* call once_process() after so long; -1: never */
-ONCE_API int once_process(struct once *o); /* does what is due; calls back */
+/* Poll the descriptor for reading, for as long as once_timeout_ms() says (-1: for ever), then
+ * call once_process(): it does what is due and calls back. */
+ONCE_API int once_fd(struct once *o);
+ONCE_API int64_t once_timeout_ms(struct once *o);
+ONCE_API int once_process(struct once *o);
 
 #ifdef __cplusplus
 }
