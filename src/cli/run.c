@@ -56,7 +56,10 @@ static const struct option run_options[] = {
     [RUN_END] = { 0 },
 };
 
-enum { SWEEP_AT_MOST = 16 };
+enum {
+    SWEEP_AT_MOST = 16,
+    PATIENCE_MS = 60000, /* the command has had its effect: its answer is worth waiting for */
+};
 
 struct run {
     struct cli *cli;
@@ -316,6 +319,7 @@ static int run_run(struct cli *cli, const struct args *args)
     struct err err;
     cli->json_to = stderr;
     config.value_bytes_max = args->values[RUN_MAX_OUTPUT].number;
+    config.patience_ms = PATIENCE_MS;
     if (run_fingerprint(args, &fingerprint) < 0) return cli_fail(cli, ONCE_ENOMEM, NULL);
     int status = runner_init(&run.runner, &err) < 0 ? cli_fail(cli, err.code, err.text)
                                                     : cli_open(cli, &config, &run.runner.once);

@@ -356,6 +356,26 @@ Test(wait, a_watch_that_fails_is_made_up_for)
     expect(&c, OUTCOME_CACHED);
 }
 
+/* As when it waits at one plane for what the line now sees at the other. */
+Test(wait, a_watch_for_something_older_is_replaced)
+{
+    struct caller c, other, p;
+    faulty_set(store, VERB_WATCH, FAULT_HOLD, 1);
+    wait_for(&c, 100000);
+    cr_assert(faulty_held(store) == 1);
+    world_advance(&world, 10000);
+    release(&owner.token);
+    caller_claim(&other, engine, "k", 0);
+    world_settle(&world);
+    expect(&other, OUTCOME_CLAIMED);
+    world_advance(&world, 20000); /* the first lease is over: the line sees the other */
+    cr_assert(c.finished == 0);
+    cr_assert(faulty_held(store) == 0 && faulty_count(store, VERB_WATCH) == 2);
+    caller_publish(&p, engine, "k", &other.token, "B");
+    world_settle(&world);
+    expect(&c, OUTCOME_CACHED);
+}
+
 Test(wait, a_store_that_cannot_notify_is_polled_with_patience)
 {
     struct caller c;
