@@ -75,7 +75,7 @@ static unsigned renewals(void)
 
 static enum outcome try_claim(void)
 {
-    struct caller c;
+    static struct caller c;
     caller_claim(&c, engine, "k", 0);
     world_settle(&world);
     cr_assert(c.finished == 1 && c.error == 0);
@@ -129,7 +129,7 @@ Test(lease, that_is_very_short_is_not_renewed_in_a_frenzy)
 
 Test(lease, ends_with_publish)
 {
-    struct caller p;
+    static struct caller p;
     hold(30000);
     caller_publish(&p, engine, "k", &owner.token, "A");
     world_advance(&world, 60000);
@@ -139,7 +139,7 @@ Test(lease, ends_with_publish)
 
 Test(lease, ends_with_release)
 {
-    struct caller r;
+    static struct caller r;
     hold(30000);
     caller_release(&r, engine, "k", &owner.token);
     world_advance(&world, 60000);
@@ -149,7 +149,7 @@ Test(lease, ends_with_release)
 
 Test(lease, ends_with_publish_while_a_renewal_is_out)
 {
-    struct caller p;
+    static struct caller p;
     hold(30000);
     faulty_set(store, VERB_RENEW, FAULT_HOLD, 1);
     world_advance(&world, 10000);
@@ -176,7 +176,7 @@ static void drop_behind_its_back(void)
 
 Test(lease, is_not_lost_to_its_owners_own_release)
 {
-    struct caller c;
+    static struct caller c;
     hold(30000);
     faulty_set(store, VERB_RENEW, FAULT_HOLD, 1);
     world_advance(&world, 10000);
@@ -196,7 +196,7 @@ Test(lease, is_not_lost_to_its_owners_own_release)
 
 Test(lease, is_lost_to_a_successor_although_its_owner_is_releasing_it)
 {
-    struct caller c;
+    static struct caller c;
     hold(300);
     faulty_set(store, VERB_RENEW, FAULT_HOLD, 1);
     world_advance(&world, 300);
@@ -313,7 +313,7 @@ Test(lease, counts_from_before_the_question)
 
 Test(lease, follows_an_explicit_renewal)
 {
-    struct caller r;
+    static struct caller r;
     hold(30000);
     struct call_args a = { .verb = VERB_RENEW,
                            .key = key_of("s", "k"),
@@ -343,7 +343,7 @@ Test(lease, is_let_go_by_stop_while_a_renewal_is_out)
 
 Test(lease, of_a_promoted_waiter_is_held_too)
 {
-    struct caller first, r;
+    static struct caller first, r;
     hold(30000);
     struct call_args a = caller_claim_args("k", 60000);
     a.renew = true;

@@ -66,7 +66,7 @@ static void wait_for(struct caller *c, int64_t wait_ms)
 
 static void publish(void)
 {
-    struct caller p;
+    static struct caller p;
     caller_publish(&p, engine, "k", &owner.token, "A");
     world_settle(&world);
     cr_assert(p.outcome == OUTCOME_OK);
@@ -74,7 +74,7 @@ static void publish(void)
 
 static void release(const struct token *token)
 {
-    struct caller r;
+    static struct caller r;
     caller_release(&r, engine, "k", token);
     world_settle(&world);
     cr_assert(r.outcome == OUTCOME_OK);
@@ -91,7 +91,7 @@ static void expect(const struct caller *c, enum outcome outcome)
 
 Test(wait, zero_is_not_waiting)
 {
-    struct caller c;
+    static struct caller c;
     caller_claim(&c, engine, "k", 0);
     world_settle(&world);
     expect(&c, OUTCOME_IN_PROGRESS);
@@ -139,7 +139,7 @@ Test(wait, releases_promote_one_each_in_the_order_they_came)
 
 Test(wait, a_lapse_promotes_exactly_one)
 {
-    struct caller first, second;
+    static struct caller first, second;
     wait_for(&first, 60000);
     wait_for(&second, 45000);
     world_advance(&world, 29999);
@@ -155,7 +155,7 @@ Test(wait, a_lapse_promotes_exactly_one)
 
 Test(wait, a_renewed_lease_is_not_taken_over)
 {
-    struct caller c, renewed;
+    static struct caller c, renewed;
     struct call_args renew = { .verb = VERB_RENEW,
                                .key = key_of("s", "k"),
                                .in = { .token = owner.token, .lease_ms = -1 } };
@@ -170,7 +170,7 @@ Test(wait, a_renewed_lease_is_not_taken_over)
 
 Test(wait, a_late_comer_is_not_given_an_answer_asked_for_before_he_came)
 {
-    struct caller first, late;
+    static struct caller first, late;
     wait_for(&first, 60000);
     unsigned asked = faulty_count(store, VERB_CLAIM);
     faulty_set(store, VERB_CLAIM, FAULT_HOLD, 1);
@@ -186,7 +186,7 @@ Test(wait, a_late_comer_is_not_given_an_answer_asked_for_before_he_came)
 
 Test(wait, another_fingerprint_does_not_wait)
 {
-    struct caller c;
+    static struct caller c;
     struct call_args a = caller_claim_args("k", 60000);
     a.in.fingerprint = bytes_str("other");
     caller_call(&c, engine, &a);
@@ -197,7 +197,7 @@ Test(wait, another_fingerprint_does_not_wait)
 
 Test(wait, keys_do_not_disturb_each_other)
 {
-    struct caller other_owner, here, there;
+    static struct caller other_owner, here, there;
     caller_claim(&other_owner, engine, "other", 0);
     world_settle(&world);
     wait_for(&here, 60000);
@@ -210,7 +210,7 @@ Test(wait, keys_do_not_disturb_each_other)
 
 Test(wait, zero_retention_hands_over_instead_of_answering)
 {
-    struct caller c, p;
+    static struct caller c, p;
     struct call_args args = { .verb = VERB_PUBLISH,
                               .key = key_of("s", "k"),
                               .in = { .token = owner.token, .retain_ms = 0 } };
@@ -225,7 +225,7 @@ Test(wait, zero_retention_hands_over_instead_of_answering)
 
 Test(wait, the_line_is_bounded)
 {
-    struct caller a, b, c;
+    static struct caller a, b, c;
     release(&owner.token);
     stop_engine();
     start_engine(2);
@@ -244,7 +244,7 @@ Test(wait, the_line_is_bounded)
 
 Test(wait, a_deadline_is_kept_to_the_millisecond)
 {
-    struct caller c;
+    static struct caller c;
     wait_for(&c, 5000);
     world_advance(&world, 4999);
     cr_assert(c.finished == 0);
@@ -255,7 +255,7 @@ Test(wait, a_deadline_is_kept_to_the_millisecond)
 
 Test(wait, nobody_is_told_timed_out_on_hearsay)
 {
-    struct caller first, second;
+    static struct caller first, second;
     wait_for(&first, 60000);
     unsigned asked = faulty_count(store, VERB_CLAIM);
     wait_for(&second, 1000); /* joins the line without asking */
@@ -269,7 +269,7 @@ Test(wait, nobody_is_told_timed_out_on_hearsay)
 Test(wait, many_deadlines_at_once_ask_once)
 {
     static struct caller crowd[CROWD];
-    struct caller first;
+    static struct caller first;
     wait_for(&first, 60000);
     unsigned asked = faulty_count(store, VERB_CLAIM);
     for (size_t i = 0; i < CROWD; i++) wait_for(&crowd[i], 1000);
@@ -280,7 +280,7 @@ Test(wait, many_deadlines_at_once_ask_once)
 
 Test(wait, an_answer_on_the_way_decides_even_past_the_deadline)
 {
-    struct caller c;
+    static struct caller c;
     wait_for(&c, 5000);
     faulty_set(store, VERB_CLAIM, FAULT_HOLD, 1);
     world_advance(&world, 4000);
@@ -297,7 +297,7 @@ Test(wait, an_answer_on_the_way_decides_even_past_the_deadline)
 
 Test(wait, an_error_is_not_an_answer)
 {
-    struct caller c;
+    static struct caller c;
     wait_for(&c, 60000);
     faulty_set(store, VERB_CLAIM, FAULT_REFUSE, 3);
     publish();
@@ -308,7 +308,7 @@ Test(wait, an_error_is_not_an_answer)
 
 Test(wait, with_the_store_away_nobody_is_told_what_nobody_knows)
 {
-    struct caller asked, joined;
+    static struct caller asked, joined;
     wait_for(&asked, 5000);
     wait_for(&joined, 5000);
     faulty_set(store, VERB_CLAIM, FAULT_REFUSE, FAULTY_ALWAYS);
@@ -319,7 +319,7 @@ Test(wait, with_the_store_away_nobody_is_told_what_nobody_knows)
 
 Test(wait, a_promotion_whose_answer_was_lost_is_found_again)
 {
-    struct caller first, second;
+    static struct caller first, second;
     wait_for(&first, 60000);
     wait_for(&second, 60000);
     faulty_set(store, VERB_CLAIM, FAULT_LOSE_ANSWER, 1);
@@ -333,7 +333,7 @@ Test(wait, a_promotion_whose_answer_was_lost_is_found_again)
 
 Test(wait, a_promotion_that_stays_unclear_is_given_back)
 {
-    struct caller c, next;
+    static struct caller c, next;
     wait_for(&c, 5000);
     faulty_set(store, VERB_CLAIM, FAULT_LOSE_ANSWER, FAULTY_ALWAYS);
     release(&owner.token);
@@ -347,7 +347,7 @@ Test(wait, a_promotion_that_stays_unclear_is_given_back)
 
 Test(wait, a_watch_that_fails_is_made_up_for)
 {
-    struct caller c;
+    static struct caller c;
     faulty_set(store, VERB_WATCH, FAULT_REFUSE, 3);
     wait_for(&c, 20000);
     world_advance(&world, 3000);
@@ -359,7 +359,7 @@ Test(wait, a_watch_that_fails_is_made_up_for)
 /* As when it waits at one plane for what the line now sees at the other. */
 Test(wait, a_watch_for_something_older_is_replaced)
 {
-    struct caller c, other, p;
+    static struct caller c, other, p;
     faulty_set(store, VERB_WATCH, FAULT_HOLD, 1);
     wait_for(&c, 100000);
     cr_assert(faulty_held(store) == 1);
@@ -378,7 +378,7 @@ Test(wait, a_watch_for_something_older_is_replaced)
 
 Test(wait, a_store_that_cannot_notify_is_polled_with_patience)
 {
-    struct caller c;
+    static struct caller c;
     store->caps &= ~(unsigned)CAP_NOTIFY;
     unsigned asked = faulty_count(store, VERB_CLAIM);
     wait_for(&c, 25000);
@@ -395,7 +395,7 @@ Test(wait, a_store_that_cannot_notify_is_polled_with_patience)
 
 Test(wait, the_one_in_front_gives_up)
 {
-    struct caller first, second;
+    static struct caller first, second;
     wait_for(&first, 60000);
     wait_for(&second, 60000);
     call_cancel(first.call);
@@ -407,7 +407,7 @@ Test(wait, the_one_in_front_gives_up)
 
 Test(wait, the_one_behind_gives_up)
 {
-    struct caller first, second;
+    static struct caller first, second;
     wait_for(&first, 60000);
     wait_for(&second, 60000);
     call_cancel(second.call);
@@ -419,7 +419,7 @@ Test(wait, the_one_behind_gives_up)
 
 Test(wait, the_one_who_is_asking_gives_up)
 {
-    struct caller first, second;
+    static struct caller first, second;
     wait_for(&first, 60000);
     wait_for(&second, 60000);
     faulty_set(store, VERB_CLAIM, FAULT_HOLD, 1);
@@ -432,7 +432,7 @@ Test(wait, the_one_who_is_asking_gives_up)
     world_settle(&world);
     if (second.finished == 0) world_advance(&world, 1000);
     expect(&second, OUTCOME_CLAIMED);
-    struct caller p;
+    static struct caller p;
     caller_publish(&p, engine, "k", &second.token, "B");
     world_settle(&world);
     expect(&p, OUTCOME_OK);
@@ -440,7 +440,7 @@ Test(wait, the_one_who_is_asking_gives_up)
 
 Test(wait, the_last_one_leaves_nothing_behind)
 {
-    struct caller c;
+    static struct caller c;
     wait_for(&c, 60000);
     call_cancel(c.call);
     world_settle(&world);
@@ -460,7 +460,7 @@ Test(wait, all_give_up_while_one_is_asking)
     faulty_heal(store);
     faulty_let_go(store);
     world_settle(&world);
-    struct caller next;
+    static struct caller next;
     caller_claim(&next, engine, "k", 0);
     world_settle(&world);
     expect(&next, OUTCOME_CLAIMED);
