@@ -124,7 +124,7 @@ $(BUILD)/bench/core: $(call obj,$(wildcard bench/*.c)) $(internal)
 
 .PHONY: help packages-run packages-test packages-dev
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 packages-run:
 	@tools/packages run
@@ -138,12 +138,12 @@ run: packages-run ## install what is missing, build, and show it at work
 	@$(MAKE) --no-print-directory $(BUILD)/once
 	@tools/tour $(BUILD)/once
 
-.PHONY: test unit conform model sim schedule oom museum e2e fuzz san check docs
+.PHONY: test unit conform model sim schedule oom museum e2e fuzz san memcheck check docs
 test: packages-test ## install what is missing and run every test
 	@$(MAKE) --no-print-directory -j2 all
 	@tests/run
 
-unit conform model sim schedule oom museum e2e fuzz san check docs: packages-test
+unit conform model sim schedule oom museum e2e fuzz san memcheck check docs: packages-test
 	@SEEDS=$(SEEDS) tests/run $@
 unit: ## tests beside the code
 conform: ## one suite that every store passes
@@ -155,6 +155,7 @@ museum: ## real bugs, each of which must be caught
 e2e: ## real processes, real signals; install, examples, command line
 fuzz: ## coverage-guided, FUZZ_SECONDS=n per target
 san: ## the suites under ASan+UBSan, TSan and valgrind
+memcheck: ## every unit and conform test under valgrind (ten minutes)
 check: ## include directions, imported symbols
 docs: ## every example in the documentation
 
