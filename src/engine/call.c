@@ -80,7 +80,7 @@ static void finish(struct call *c)
  * it: another answer can be coord's, which does not know what the ledger granted. */
 static void give_back(struct call *c)
 {
-    if (c->args.verb != VERB_CLAIM || !c->maybe || c->engine->stopping) return;
+    if (c->args.verb != VERB_CLAIM || !c->maybe) return;
     if (BUG(GHOST_CLAIM) && !c->op->err.code) return;
     engine_abandon(c->engine, &c->args.key, &c->op->in.token);
 }
@@ -251,15 +251,14 @@ static void orphan_done(struct op *op, void *ctx)
     struct engine *e = ctx;
     bool won = !op->err.code && op->verb == VERB_CLAIM && op->out.outcome == OUTCOME_CLAIMED;
     bool maybe_won = op->verb == VERB_CLAIM && op->err.code == ERR_AMBIGUOUS;
-    if ((won || maybe_won) && !e->stopping) engine_abandon(e, &op->key, &op->in.token);
+    if (won || maybe_won) engine_abandon(e, &op->key, &op->in.token);
     op_free(op);
 }
 
 /* As above, and an earlier try may have won: whatever the last one says. */
 static void maybe_orphan_done(struct op *op, void *ctx)
 {
-    struct engine *e = ctx;
-    if (!e->stopping) engine_abandon(e, &op->key, &op->in.token);
+    engine_abandon(ctx, &op->key, &op->in.token);
     op_free(op);
 }
 

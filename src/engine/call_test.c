@@ -375,6 +375,25 @@ Test(call, stop_ends_everything_that_is_in_flight)
     cr_assert(engine_stats(engine).waiters == 0);
 }
 
+Test(call, stop_gives_back_a_claim_that_is_granted_late)
+{
+    static struct caller c;
+    faulty_set(store, VERB_CLAIM, FAULT_HOLD, 1);
+    caller_claim(&c, engine, "late", 0);
+    world_settle(&world);
+    engine_stop(engine);
+    world_settle(&world);
+    cr_assert(c.finished == 1 && c.error == ERR_CANCELED);
+    cr_assert(!engine_idle(engine), "its op is still out");
+    faulty_let_go(store);
+    world_settle(&world);
+    cr_assert(engine_idle(engine));
+    struct op *op = op_new(VERB_PEEK, &(struct key){ bytes_str("s"), bytes_str("late") }, NULL);
+    world_run(&world, store, op);
+    cr_assert(op->out.outcome == OUTCOME_ABSENT, "the key is blocked for a lease");
+    op_free(op);
+}
+
 Test(call, after_stop_nothing_starts)
 {
     engine_stop(engine);
