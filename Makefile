@@ -155,7 +155,7 @@ museum: ## real bugs, each of which must be caught
 e2e: ## real processes, real signals; install, examples, command line
 fuzz: ## coverage-guided, FUZZ_SECONDS=n per target
 san: ## the suites under ASan+UBSan, TSan and valgrind
-memcheck: ## every unit and conform test under valgrind (ten minutes)
+memcheck: ## every unit and conform test under valgrind (a quarter of an hour)
 check: ## include directions, imported symbols
 docs: ## every example in the documentation
 
