@@ -1,19 +1,50 @@
-/* loop.c - see loop.h. Order within a turn: sources, due timers, tasks. */
+/* loop.c - see loop.h. Order within a turn: descriptors, sources, due timers, tasks. */
 #include "base/loop.h"
 
 #include "base/check.h"
 
+#include <errno.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+_Static_assert(POLLIN == (int)EPOLLIN && POLLOUT == (int)EPOLLOUT && POLLERR == (int)EPOLLERR &&
+                   POLLHUP == (int)EPOLLHUP,
+               "the bits of poll and epoll are the same");
+
 void loop_init(struct loop *l, int64_t now_ms)
 {
-    *l = (struct loop){ .now_ms = now_ms };
+    *l = (struct loop){ .now_ms = now_ms, .fd = -1, .wake_fd = -1 };
     heap_init(&l->timers);
     list_init(&l->tasks);
     list_init(&l->sources);
 }
 
+static int control(struct loop *l, int how, int fd, unsigned events, struct io *io)
+{
+    struct epoll_event event = { .events = events, .data.ptr = io };
+    return epoll_ctl(l->fd, how, fd, &event);
+}
+
+int loop_open(struct loop *l, struct err *reterr)
+{
+    CHECK(l->fd < 0);
+    l->fd = epoll_create1(EPOLL_CLOEXEC);
+    l->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (l->fd < 0 || l->wake_fd < 0 || control(l, EPOLL_CTL_ADD, l->wake_fd, EPOLLIN, NULL) < 0)
+        return err_set(reterr, ERR_UNAVAILABLE, "cannot make the loop's descriptors: %s",
+                       strerror(errno));
+    return 0;
+}
+
 void loop_fini(struct loop *l)
 {
-    CHECK(list_empty(&l->sources));
+    CHECK(list_empty(&l->sources) && l->ios == 0);
+    if (l->wake_fd >= 0) close(l->wake_fd);
+    if (l->fd >= 0) close(l->fd);
+    l->fd = l->wake_fd = -1;
     while (list_pop(&l->tasks))
         ;
     while (heap_first(&l->timers)) heap_remove(&l->timers, heap_first(&l->timers));
@@ -68,9 +99,49 @@ void source_remove(struct source *s)
     link_remove(&s->link);
 }
 
+int io_add(struct loop *l, struct io *io, struct err *reterr)
+{
+    CHECK(l->fd >= 0);
+    if (control(l, EPOLL_CTL_ADD, io->fd, io->events, io) < 0)
+        return err_set(reterr, ERR_UNAVAILABLE, "cannot watch a descriptor: %s",
+                       strerror(errno));
+    l->ios++;
+    return 0;
+}
+
+void io_want(struct loop *l, struct io *io, unsigned events)
+{
+    if (io->events == events) return;
+    io->events = events;
+    CHECK(control(l, EPOLL_CTL_MOD, io->fd, events, io) == 0);
+}
+
+void io_remove(struct loop *l, struct io *io)
+{
+    CHECK(control(l, EPOLL_CTL_DEL, io->fd, 0, io) == 0);
+    l->ios--;
+    for (size_t i = 0; i < l->ready_count; i++)
+        if (l->ready[i] == io) l->ready[i] = NULL;
+}
+
 void loop_wake(struct loop *l)
 {
-    if (l->wake) l->wake(l->wake_ctx);
+    if (l->wake_fd < 0) return;
+    uint64_t one = 1;
+    ssize_t n;
+    do n = write(l->wake_fd, &one, sizeof one);
+    while (n < 0 && errno == EINTR); /* EAGAIN: it is readable already */
+}
+
+void loop_sleep(struct loop *l, int64_t at_most_ms)
+{
+    struct pollfd fd = { .fd = l->fd, .events = POLLIN };
+    int timeout_ms = at_most_ms > INT32_MAX ? INT32_MAX : (int)at_most_ms;
+    if (poll(&fd, 1, timeout_ms) <= 0) return;
+    uint64_t count;
+    ssize_t n;
+    do n = read(l->wake_fd, &count, sizeof count);
+    while (n < 0 && errno == EINTR); /* EAGAIN: it was another descriptor */
 }
 
 int64_t loop_next_ms(const struct loop *l, int64_t now_ms)
@@ -105,6 +176,19 @@ static void run_tasks(struct loop *l)
     }
 }
 
+static void run_ios(struct loop *l)
+{
+    struct epoll_event events[LOOP_EVENTS_MAX];
+    int n = epoll_wait(l->fd, events, LOOP_EVENTS_MAX, 0);
+    l->ready_count = n > 0 ? (size_t)n : 0;
+    for (size_t i = 0; i < l->ready_count; i++) l->ready[i] = events[i].data.ptr;
+    for (size_t i = 0; i < l->ready_count; i++) {
+        struct io *io = l->ready[i]; /* NULL: the wake-up, or removed by one before it */
+        if (io) io->ready(io, events[i].events);
+    }
+    l->ready_count = 0;
+}
+
 void loop_update(struct loop *l, int64_t now_ms)
 {
     if (now_ms > l->now_ms) l->now_ms = now_ms;
@@ -114,6 +198,7 @@ void loop_turn(struct loop *l, int64_t now_ms)
 {
     CHECK(l->submitting == 0);
     loop_update(l, now_ms);
+    if (l->ios) run_ios(l);
     list_each (&l->sources, at) {
         struct source *s = container_of(at, struct source, link);
         s->run(s);

@@ -2,6 +2,8 @@
 #include "base/loop.h"
 
 #include <criterion/criterion.h>
+#include <poll.h>
+#include <unistd.h>
 
 static struct loop loop;
 static char order[64];
@@ -199,17 +201,94 @@ Test(loop, time_does_not_go_back)
     cr_assert(loop.now_ms == 160);
 }
 
-static void woken(void *ctx)
+Test(loop, a_closed_loop_may_be_woken)
 {
-    ++*(unsigned *)ctx;
+    loop_wake(&loop);
+    loop_turn(&loop, 100);
 }
 
-Test(loop, wake_reaches_the_shell_if_there_is_one)
+static void open_loop(void)
 {
-    unsigned count = 0;
+    struct err err;
+    cr_assert(loop_open(&loop, &err) == 0);
+}
+
+Test(loop, wake_ends_a_sleep_once)
+{
+    open_loop();
+    struct pollfd fd = { .fd = loop.fd, .events = POLLIN };
     loop_wake(&loop);
-    loop.wake = woken;
-    loop.wake_ctx = &count;
     loop_wake(&loop);
-    cr_assert(count == 1);
+    loop_sleep(&loop, -1);
+    cr_assert(poll(&fd, 1, 0) == 0, "still readable after one sleep");
+}
+
+struct pipe_io {
+    struct io io;
+    int write_fd;
+    unsigned calls, events;
+    struct pipe_io *remove;
+};
+
+static void pipe_ready(struct io *io, unsigned events)
+{
+    struct pipe_io *p = container_of(io, struct pipe_io, io);
+    p->calls++;
+    p->events = events;
+    if (p->remove) io_remove(&loop, &p->remove->io);
+}
+
+static void pipe_open(struct pipe_io *p)
+{
+    int fds[2];
+    struct err err;
+    cr_assert(pipe(fds) == 0);
+    *p = (struct pipe_io){ .io = { .fd = fds[0], .events = POLLIN, .ready = pipe_ready },
+                           .write_fd = fds[1] };
+    cr_assert(io_add(&loop, &p->io, &err) == 0);
+}
+
+static void pipe_close(struct pipe_io *p)
+{
+    close(p->io.fd);
+    close(p->write_fd);
+}
+
+Test(loop, a_descriptor_is_told_while_it_is_readable)
+{
+    struct pipe_io p;
+    open_loop();
+    pipe_open(&p);
+    loop_turn(&loop, 100);
+    cr_assert(p.calls == 0);
+    cr_assert(write(p.write_fd, "x", 1) == 1);
+    loop_sleep(&loop, -1);
+    loop_turn(&loop, 100);
+    cr_assert(p.calls == 1 && p.events == POLLIN);
+    io_want(&loop, &p.io, 0);
+    loop_turn(&loop, 100);
+    cr_assert(p.calls == 1, "told although it was not asked for");
+    io_want(&loop, &p.io, POLLIN);
+    close(p.write_fd);
+    loop_turn(&loop, 100);
+    cr_assert(p.calls == 2 && (p.events & POLLIN) && (p.events & POLLHUP));
+    io_remove(&loop, &p.io);
+    close(p.io.fd);
+}
+
+Test(loop, a_descriptor_removed_by_another_is_not_told)
+{
+    struct pipe_io p[2];
+    open_loop();
+    for (int i = 0; i < 2; i++) {
+        pipe_open(&p[i]);
+        cr_assert(write(p[i].write_fd, "x", 1) == 1);
+    }
+    p[0].remove = &p[1];
+    p[1].remove = &p[0];
+    loop_turn(&loop, 100);
+    cr_assert(p[0].calls + p[1].calls == 1);
+    cr_assert(loop.ios == 1);
+    io_remove(&loop, p[0].calls ? &p[0].io : &p[1].io);
+    for (int i = 0; i < 2; i++) pipe_close(&p[i]);
 }

@@ -356,7 +356,7 @@ void once_cancel(struct once *o, struct once_call *call)
 
 int once_fd(struct once *o)
 {
-    return o->wake_fd;
+    return o->loop.fd;
 }
 
 int64_t once_timeout_ms(struct once *o)
@@ -368,7 +368,7 @@ int64_t once_timeout_ms(struct once *o)
 int once_process(struct once *o)
 {
     if (!once_is_hosted(o)) return ERR_UNSUPPORTED;
-    drive_sleep(o, 0);
+    loop_sleep(&o->loop, 0);
     drive_turns(o);
     return 0;
 }

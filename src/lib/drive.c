@@ -6,7 +6,7 @@
  * Otherwise one lock guards the engine and any thread that holds it may turn the loop. A caller
  * turns it right after starting its call, so that what can be answered from memory never
  * changes threads; then it sleeps until its call is finished. The keeper thread sleeps on the
- * wake-up descriptor and the next timer: it renews leases while the callers' own code runs,
+ * loop's descriptor and the next timer: it renews leases while the callers' own code runs,
  * collects what the stores have finished. It never runs the owners' code: an on_lost callback
  * may take its time, make calls of its own, or wait for a thread that does, so those run on the
  * teller thread, which is started with the first claim that wants to be told. */
@@ -14,12 +14,7 @@
 #include "base/thread.h"
 #include "lib/handle.h"
 
-#include <errno.h>
-#include <poll.h>
 #include <stdlib.h>
-#include <string.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
 
 enum { TURNS_MAX = 64 };
 
@@ -34,26 +29,6 @@ struct lost_event {
 static int64_t now_ms(const struct once *o)
 {
     return clock_now_ms(&o->monotonic);
-}
-
-static void wake(void *ctx)
-{
-    struct once *o = ctx;
-    uint64_t one = 1;
-    ssize_t n;
-    do n = write(o->wake_fd, &one, sizeof one);
-    while (n < 0 && errno == EINTR); /* EAGAIN: it is readable already */
-}
-
-void drive_sleep(struct once *o, int64_t at_most_ms)
-{
-    struct pollfd fd = { .fd = o->wake_fd, .events = POLLIN };
-    int timeout_ms = at_most_ms > INT32_MAX ? INT32_MAX : (int)at_most_ms;
-    if (poll(&fd, 1, timeout_ms) <= 0) return;
-    uint64_t count;
-    ssize_t n;
-    do n = read(o->wake_fd, &count, sizeof count);
-    while (n < 0 && errno == EINTR);
 }
 
 /* Bounded: callbacks that always start something new must not keep the host's loop out. */
@@ -74,7 +49,7 @@ static void doze(struct once *o)
     int64_t next_ms = loop_next_ms(&o->loop, now_ms(o));
     o->keeper_until_ms = next_ms < 0 ? INT64_MAX : now_ms(o) + next_ms;
     pthread_mutex_unlock(&o->lock);
-    if (next_ms != 0) drive_sleep(o, next_ms);
+    if (next_ms != 0) loop_sleep(&o->loop, next_ms);
     pthread_mutex_lock(&o->lock);
     o->keeper_until_ms = 0; /* awake: nobody needs to wake it */
 }
@@ -97,7 +72,7 @@ static void remind_keeper(struct once *o)
     int64_t next_ms = loop_next_ms(&o->loop, now_ms(o));
     if (next_ms < 0 || now_ms(o) + next_ms >= o->keeper_until_ms) return;
     o->keeper_until_ms = 0;
-    wake(o);
+    loop_wake(&o->loop);
 }
 
 /* ---- the teller ---- */
@@ -173,7 +148,7 @@ void drive_until(struct once *o, struct once_call *call)
 {
     drive_turns(o);
     while (!call->finished && once_is_hosted(o)) {
-        drive_sleep(o, loop_next_ms(&o->loop, now_ms(o)));
+        loop_sleep(&o->loop, loop_next_ms(&o->loop, now_ms(o)));
         drive_turns(o);
     }
     while (!call->finished) {
@@ -186,17 +161,13 @@ void drive_until(struct once *o, struct once_call *call)
 
 int drive_init(struct once *o, struct err *reterr)
 {
-    o->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (o->wake_fd < 0)
-        return err_set(reterr, ERR_UNAVAILABLE, "cannot make an eventfd: %s", strerror(errno));
     o->monotonic = clock_monotonic();
     loop_init(&o->loop, now_ms(o));
-    o->loop.wake = wake;
-    o->loop.wake_ctx = o;
     list_init(&o->lost);
     pthread_mutex_init(&o->lock, NULL);
     pthread_cond_init(&o->lost_cond, NULL);
-    return 0;
+    o->initialized = true;
+    return loop_open(&o->loop, reterr);
 }
 
 int drive_start(struct once *o, struct err *reterr)
@@ -214,7 +185,7 @@ void drive_stop(struct once *o)
     o->stop = true;
     pthread_cond_signal(&o->lost_cond);
     pthread_mutex_unlock(&o->lock);
-    wake(o);
+    loop_wake(&o->loop);
     pthread_join(o->keeper, NULL);
     if (o->teller_started) pthread_join(o->teller, NULL);
     o->keeper_started = o->teller_started = false;
@@ -222,11 +193,10 @@ void drive_stop(struct once *o)
 
 void drive_fini(struct once *o)
 {
-    if (o->wake_fd < 0) return;
+    if (!o->initialized) return;
     for (struct link *at; (at = list_pop(&o->lost));)
         free(container_of(at, struct lost_event, link));
     loop_fini(&o->loop);
     pthread_cond_destroy(&o->lost_cond);
     pthread_mutex_destroy(&o->lock);
-    close(o->wake_fd);
 }

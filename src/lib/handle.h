@@ -16,7 +16,7 @@ struct once {
     struct store *store;
     struct engine *engine;
     struct once_config config; /* its strings belong to the caller and are not kept */
-    int wake_fd;
+    bool initialized;          /* by drive_init() */
 
     /* Without ONCE_HOSTED everything above is guarded by the lock (drive.c). */
     pthread_mutex_t lock;
@@ -55,7 +55,6 @@ void drive_leave(struct once *o);
 void drive_until(struct once *o, struct once_call *call); /* inside enter/leave */
 void drive_wake_caller(struct once *o, struct once_call *call);
 void drive_turns(struct once *o); /* everything that can be done without sleeping */
-void drive_sleep(struct once *o, int64_t at_most_ms);
 void drive_lost(struct once *o, once_lost_fn *fn, void *ctx, const struct once_lease *lease,
                 bool certain);
 

@@ -150,7 +150,6 @@ int once_open(const struct once_config *config, struct once **ret_once,
     if (!reterr) reterr = &ignored;
     struct once *o = calloc(1, sizeof *o);
     int r = o ? 0 : err_set(&err, ERR_NOMEM, "out of memory opening a handle");
-    if (o) o->wake_fd = -1;
     if (!r) r = config_take(config, &o->config, &err);
     if (!r) r = open_parts(o, &err);
     if (!r) {
@@ -172,7 +171,7 @@ void once_close(struct once *o)
         engine_stop(o->engine);
         drive_turns(o);
         while (!engine_idle(o->engine) || !store_idle(o->store)) {
-            drive_sleep(o, loop_next_ms(&o->loop, clock_now_ms(&o->monotonic)));
+            loop_sleep(&o->loop, loop_next_ms(&o->loop, clock_now_ms(&o->monotonic)));
             drive_turns(o);
         }
         engine_free(o->engine);

@@ -32,10 +32,6 @@ static struct gated gated;
 static struct store *store;
 static pthread_t loop_thread;
 
-static pthread_mutex_t wake_lock = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t wake_cond = PTHREAD_COND_INITIALIZER;
-static bool woken;
-
 static void gated_exec(struct store *s, struct op **ops, size_t count)
 {
     struct gated *g = (struct gated *)s;
@@ -82,22 +78,10 @@ static const struct store_class gated_class = { .scheme = "gated",
                                                 .foreign_fd = gated_foreign_fd,
                                                 .foreign_wrote = gated_foreign_wrote };
 
-static void wake(void *ctx)
-{
-    (void)ctx;
-    pthread_mutex_lock(&wake_lock);
-    woken = true;
-    pthread_cond_signal(&wake_cond);
-    pthread_mutex_unlock(&wake_lock);
-}
-
 /* Sleeps until the loop is woken, then turns it. */
 static void turn(void)
 {
-    pthread_mutex_lock(&wake_lock);
-    while (!woken) pthread_cond_wait(&wake_cond, &wake_lock);
-    woken = false;
-    pthread_mutex_unlock(&wake_lock);
+    loop_sleep(&world.loop, -1);
     loop_turn(&world.loop, world.mono_ms);
 }
 
@@ -105,7 +89,7 @@ static void open_with(int fd)
 {
     struct err err;
     world_init(&world, 1);
-    world.loop.wake = wake;
+    cr_assert(loop_open(&world.loop, &err) == 0);
     loop_thread = pthread_self();
     gated = (struct gated){ .fd = fd };
     pthread_mutex_init(&gated.lock, NULL);

@@ -32,6 +32,7 @@ enum store_caps {
     CAP_SHARED = BIT(2),  /* other processes may change it too */
     CAP_NOTIFY = BIT(3),  /* takes WATCH */
     CAP_BLOCKS = BIT(4),  /* exec() may block: needs a thread */
+    CAP_EXPIRES = BIT(5), /* drops what is past its time by itself: EXPIRE is for people */
 };
 
 /* What a store gets from the shell. It outlives the store. */
@@ -40,6 +41,7 @@ struct store_env {
     struct clock wall; /* for stores that judge time themselves */
     struct rng *rng;
     const struct trace *trace; /* may be NULL */
+    bool wall_rules; /* tests: a server judges by `wall`, too, so that the test can move it */
 };
 
 struct store;
@@ -67,6 +69,7 @@ struct store_class {
 struct store {
     const struct store_class *class;
     unsigned caps;
+    unsigned lanes; /* exec stores: how many connections to open, one thread each; 0: one */
     struct loop *loop;
     uint64_t epoch; /* random at creation; another one: everything was forgotten */
 };
@@ -91,6 +94,10 @@ int offload_open(struct store *inner, const struct store_env *env, struct store 
                  struct err *reterr);
 int traced_open(struct store *inner, const struct store_env *env, struct store **ret_store,
                 struct err *reterr);
+
+/* Keyed ops go to the lane of their key, the rest to the first. Owns all of them. */
+int lanes_open(struct store **lanes, unsigned count, const struct store_env *env,
+               struct store **ret_store, struct err *reterr);
 
 struct tiered_options {
     int64_t coord_deadline_ms; /* 100 */

@@ -3,6 +3,7 @@
 
 #include "base/check.h"
 
+#include <ftw.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -40,13 +41,16 @@ const char *world_dir(struct world *w)
     return w->dir;
 }
 
+static int remove_entry(const char *path, const struct stat *st, int type, struct FTW *where)
+{
+    (void)st, (void)type, (void)where;
+    return remove(path);
+}
+
 void world_fini(struct world *w)
 {
     loop_fini(&w->loop);
-    if (!w->dir[0]) return;
-    char command[128];
-    snprintf(command, sizeof command, "rm -rf '%s'", w->dir);
-    CHECK(system(command) == 0);
+    if (w->dir[0]) CHECK(nftw(w->dir, remove_entry, 8, FTW_DEPTH | FTW_PHYS) == 0);
 }
 
 static struct store *open_direct(struct world *w, const char *url)

@@ -7,11 +7,9 @@
 #include "base/check.h"
 #include "store/store.h"
 
-#include <errno.h>
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/eventfd.h>
 #include <unistd.h>
 
 enum { LOOPS = 3, KEYS = 16, CALLERS = 6, HOPS = 3, JOBS = 24 };
@@ -118,7 +116,6 @@ struct driver {
     struct loop loop;
     struct rng_system rng;
     struct clock clock;
-    int fd;
     struct store *store;
     unsigned submitted, returned, done;
 };
@@ -132,23 +129,14 @@ struct job {
     struct token token;
 };
 
-static void driver_wake(void *ctx)
-{
-    uint64_t one = 1;
-    ssize_t n = write(((struct driver *)ctx)->fd, &one, sizeof one);
-    CHECK(n == sizeof one || errno == EAGAIN);
-}
-
 static void driver_open(struct driver *d, const char *url)
 {
-    *d = (struct driver){ .clock = clock_monotonic(), .fd = eventfd(0, EFD_NONBLOCK) };
-    CHECK(d->fd >= 0);
+    struct err err;
+    *d = (struct driver){ .clock = clock_monotonic() };
     loop_init(&d->loop, clock_now_ms(&d->clock));
-    d->loop.wake = driver_wake;
-    d->loop.wake_ctx = d;
+    CHECK(loop_open(&d->loop, &err) == 0);
     rng_system_init(&d->rng);
     struct store_env env = { .loop = &d->loop, .wall = clock_wall(), .rng = &d->rng.base };
-    struct err err;
     CHECK(store_open(url, &env, &d->store, &err) == 0);
 }
 
@@ -156,15 +144,11 @@ static void driver_close(struct driver *d)
 {
     store_close(d->store);
     loop_fini(&d->loop);
-    close(d->fd);
 }
 
 static void driver_run(struct driver *d)
 {
-    struct pollfd fd = { .fd = d->fd, .events = POLLIN };
-    poll(&fd, 1, 1000);
-    uint64_t count;
-    while (read(d->fd, &count, sizeof count) > 0) continue;
+    loop_sleep(&d->loop, 1000);
     loop_turn(&d->loop, clock_now_ms(&d->clock));
 }
 
