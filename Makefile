@@ -43,10 +43,11 @@ OPT := -O1 -fno-omit-frame-pointer -U_FORTIFY_SOURCE
 SANFLAGS := $(patsubst asan,-fsanitize=address,$(patsubst ubsan,-fsanitize=undefined -fno-sanitize-recover=undefined,$(patsubst tsan,-fsanitize=thread,$(subst $(comma), ,$(SAN)))))
 endif
 DEPS := sqlite3 libcrypto jansson
-CPPFLAGS_ALL = -Iinclude -Isrc -I. -D_GNU_SOURCE $(DEFS) $(CPPFLAGS)
+PQ_CFLAGS := $(shell pkg-config --cflags-only-I libpq 2>/dev/null)
+CPPFLAGS_ALL = -Iinclude -Isrc -I. $(PQ_CFLAGS) -D_GNU_SOURCE $(DEFS) $(CPPFLAGS)
 CFLAGS_ALL = -std=gnu11 -g $(OPT) -fPIC -fvisibility=hidden -pthread $(WARN) $(WERROR) $(HARDEN) $(SANFLAGS) $(CFLAGS)
 LDFLAGS_ALL = -pie -pthread $(HARDEN_LINK) $(SANFLAGS) $(LDFLAGS)
-LIBS := -lsqlite3
+LIBS := -lsqlite3 -lhiredis -lpq
 
 # ---- sources: found, not listed ----------------------------------------------------------------
 

@@ -2,7 +2,8 @@
  *
  * CASE(suite, name) { ... } makes one test per store, named suite::name_on_store. A case sees
  * `world` and an empty `store`; the helpers keep every op until the end of the case, so answers
- * may be looked at for as long as it runs. To add a store: a line in CASE and one in
+ * may be looked at for as long as it runs. A case on a server that is not up is skipped, and says
+ * so; tests/run and tests/with-servers start them. To add a store: a line in CASE and one in
  * tests/support/world.c. */
 #ifndef TESTS_CONFORM_H
 #define TESTS_CONFORM_H

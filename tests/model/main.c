@@ -1,4 +1,4 @@
-/* main.c - model [--seeds N] [--steps N] [--seed S] */
+/* main.c - model [--servers] [--seeds N] [--steps N] [--seed S] */
 #include "tests/model/model.h"
 #include "tests/support/world.h"
 
@@ -8,18 +8,20 @@
 
 int main(int argc, char **argv)
 {
-    uint64_t first = 1, seeds = 20;
-    unsigned steps = 5000;
-    for (int i = 1; i + 1 < argc; i += 2) {
-        unsigned long long n = strtoull(argv[i + 1], NULL, 10);
+    uint64_t seeds = 20;
+    struct model_run run = { .seed = 1, .steps = 5000 };
+    for (int i = 1; i < argc; i++) {
+        unsigned long long n = i + 1 < argc ? strtoull(argv[i + 1], NULL, 10) : 0;
+        if (strcmp(argv[i], "--servers") == 0) run.servers = true;
         if (strcmp(argv[i], "--seeds") == 0) seeds = n;
-        if (strcmp(argv[i], "--steps") == 0) steps = (unsigned)n;
-        if (strcmp(argv[i], "--seed") == 0) first = n, seeds = 1;
+        if (strcmp(argv[i], "--steps") == 0) run.steps = (unsigned)n;
+        if (strcmp(argv[i], "--seed") == 0) run.seed = n, seeds = 1;
     }
-    for (uint64_t seed = first; seed < first + seeds; seed++) {
+    for (; seeds > 0; seeds--, run.seed++) {
         char why[2560];
-        bool ok = model_run(seed, steps, why, sizeof why);
-        tap_result(ok, "seed %llu, %u steps", (unsigned long long)seed, steps);
+        bool ok = model_run(&run, why, sizeof why);
+        tap_result(ok, "seed %llu, %u steps%s", (unsigned long long)run.seed, run.steps,
+                   run.servers ? ", with servers" : "");
         if (!ok) fprintf(stderr, "%s\n", why);
     }
     return tap_end();

@@ -1,7 +1,7 @@
 /* model.c - see model.h. The stores share one clock and get the same steps; after each of them
  * every answer is compared with the reference.
  *
- * memory and sqlite must agree in every field. The two-plane stores must agree in what a caller
+ * Stores of one plane must agree in every field. The two-plane stores must agree in what a caller
  * can act on: outcome, value, lease and retention left, mine, taken_over; and in fence, version
  * and `changed` wherever the ledger was the one that answered. */
 #include "tests/model/model.h"
@@ -14,12 +14,29 @@
 
 #define FROM_COORD (UINT64_C(1) << 63) /* in a version: see store/tiered.c */
 
-enum { STORES = 4, TOKENS = 5, VALUES = 5, PRINTS = 3, BATCH_MAX = 8, RECENT = 10, LINE = 160 };
+enum {
+    STORES_MAX = 8,
+    TOKENS = 5,
+    VALUES = 5,
+    PRINTS = 3,
+    BATCH_MAX = 8,
+    RECENT = 10,
+    LINE = 160
+};
+
+static const char *const compared[] = { "memory", "sqlite", "tiered", "tiered-sqlite" };
+static const char *const compared_servers[] = { "redis", "redis-cluster", "postgres",
+                                                "tiered-fleet" };
+
+/* The newest fence of a key, in the reference and in a store that has its own. */
+struct fences {
+    uint64_t want, got;
+};
 
 /* A watch on one key, at every store. */
 struct watching {
-    struct op *ops[STORES];
-    unsigned fired[STORES];
+    struct op *ops[STORES_MAX];
+    unsigned fired[STORES_MAX];
     size_t at;
     uint64_t seen;
     bool active, due; /* due: the key is not what was seen any more */
@@ -27,7 +44,10 @@ struct watching {
 
 struct history {
     struct world world;
-    struct store *stores[STORES];
+    const struct world_store *kinds[STORES_MAX];
+    struct store *stores[STORES_MAX];
+    size_t store_count;
+    struct fences fences[STORES_MAX][REFERENCE_KEYS];
     struct reference model;
     struct watching watching;
     struct blob *values[VALUES]; /* [0] is NULL: no value */
@@ -110,10 +130,42 @@ static enum verb random_verb(struct history *h)
     return verbs[below(h, sizeof verbs / sizeof verbs[0])];
 }
 
-static void compare_answer(struct history *h, size_t store, const struct op *got,
+/* Fences of a store's own: another one exactly when the reference has another one, and then a
+ * greater one. The version goes with the fence. */
+static void compare_own_fence(struct history *h, size_t store, size_t at, const struct op *got,
+                              const struct op *want)
+{
+    struct fences *last = &h->fences[store][at];
+    uint64_t a = got->out.fence, b = want->out.fence;
+    bool same = b == 0 ? a == 0 : b == last->want ? a == last->got : a > last->got;
+    if (!same)
+        differ(h, "%s: fence %llu after %llu", h->kinds[store]->name, (unsigned long long)a,
+               (unsigned long long)last->got);
+    if (b) *last = (struct fences){ b, a };
+}
+
+/* What the store calls a fence of the reference. */
+static uint64_t fence_at(const struct history *h, size_t store, size_t at, uint64_t fence)
+{
+    const struct fences *last = &h->fences[store][at];
+    if (!h->kinds[store]->own_fences || fence == 0) return fence;
+    return last->want == fence ? last->got : 0;
+}
+
+static void compare_fence(struct history *h, size_t store, const struct op *got,
+                          const struct op *want)
+{
+    const char *name = h->kinds[store]->name;
+    if (got->out.fence != want->out.fence)
+        differ(h, "%s: fence %llu, expected %llu", name, (unsigned long long)got->out.fence,
+               (unsigned long long)want->out.fence);
+    if (got->out.version != want->out.version) differ(h, "%s: another version", name);
+}
+
+static void compare_answer(struct history *h, size_t store, size_t at, const struct op *got,
                            const struct op *want)
 {
-    const char *name = world_stores[store];
+    const char *name = h->kinds[store]->name;
     const struct answer *a = &got->out, *b = &want->out;
     if (got->err.code) {
         differ(h, "%s: %s", name, got->err.text);
@@ -135,10 +187,10 @@ static void compare_answer(struct history *h, size_t store, const struct op *got
                (long long)b->retain_left_ms);
     if (a->degraded) differ(h, "%s: degraded", name);
     if (a->version & FROM_COORD) return;
-    if (a->fence != b->fence)
-        differ(h, "%s: fence %llu, expected %llu", name, (unsigned long long)a->fence,
-               (unsigned long long)b->fence);
-    if (a->version != b->version) differ(h, "%s: another version", name);
+    if (h->kinds[store]->own_fences)
+        compare_own_fence(h, store, at, got, want);
+    else
+        compare_fence(h, store, got, want);
     if (got->changed != want->changed) differ(h, "%s: changed %d", name, got->changed);
 }
 
@@ -158,13 +210,13 @@ static void run_batch(struct history *h, size_t store, struct op **ops, size_t c
     }
     world_settle(&h->world);
     if (done != count)
-        differ(h, "%s: %u of %zu ops came back", world_stores[store], done, count);
+        differ(h, "%s: %u of %zu ops came back", h->kinds[store]->name, done, count);
 }
 
 /* Two planes promise nothing about the order of ops in flight together: one after the other. */
 static void run_ops(struct history *h, size_t store, struct op **ops, size_t count)
 {
-    bool one_plane = store < 2;
+    bool one_plane = !h->kinds[store]->two_planes;
     for (size_t i = 0; !one_plane && i < count; i++) run_batch(h, store, ops + i, 1);
     if (one_plane) run_batch(h, store, ops, count);
 }
@@ -175,12 +227,12 @@ static void watch_end(struct history *h)
 {
     struct watching *w = &h->watching;
     if (!w->active) return;
-    for (size_t s = 0; s < STORES; s++)
+    for (size_t s = 0; s < h->store_count; s++)
         if (!w->fired[s]) store_cancel(h->stores[s], w->ops[s]);
     world_settle(&h->world);
-    for (size_t s = 0; s < STORES; s++) {
+    for (size_t s = 0; s < h->store_count; s++) {
         if (w->fired[s] != 1)
-            differ(h, "%s: the watch finished %u times", world_stores[s], w->fired[s]);
+            differ(h, "%s: the watch finished %u times", h->kinds[s]->name, w->fired[s]);
         else
             op_free(w->ops[s]);
     }
@@ -190,9 +242,10 @@ static void watch_end(struct history *h)
 static void watch_check(struct history *h)
 {
     const struct watching *w = &h->watching;
-    for (size_t s = 0; w->active && s < STORES; s++)
+    for (size_t s = 0; w->active && s < h->store_count; s++)
         if (w->fired[s] != w->due)
-            differ(h, "%s: the watch has %sfired", world_stores[s], w->fired[s] ? "" : "not ");
+            differ(h, "%s: the watch has %sfired", h->kinds[s]->name,
+                   w->fired[s] ? "" : "not ");
 }
 
 static void watch_note(struct history *h, size_t at, const struct op *want)
@@ -213,9 +266,11 @@ static void step_watch(struct history *h)
     *w = (struct watching){ .at = at, .active = true, .due = stale };
     w->seen = record_version(live) + (stale ? 4 : 0);
     note(h, "watch key %zu%s", at, stale ? ", as it was before" : "");
-    for (size_t s = 0; s < STORES; s++) {
+    for (size_t s = 0; s < h->store_count; s++) {
+        struct record there = live ? *live : (struct record){ 0 };
+        there.fence = fence_at(h, s, at, there.fence);
         w->ops[s] = op_new(VERB_WATCH, &slot->key, NULL);
-        w->ops[s]->seen = w->seen;
+        w->ops[s]->seen = record_version(live ? &there : NULL) + (stale ? 4 : 0);
         op_push(w->ops[s], finished, &w->fired[s]);
         store_submit(h->stores[s], w->ops[s]);
     }
@@ -226,8 +281,9 @@ static void step_watch(struct history *h)
 static void step_keyed(struct history *h, size_t count)
 {
     struct op *want[BATCH_MAX], *got[BATCH_MAX];
+    size_t keys[BATCH_MAX];
     for (size_t i = 0; i < count; i++) {
-        size_t at = below(h, REFERENCE_KEYS);
+        size_t at = keys[i] = below(h, REFERENCE_KEYS);
         enum verb verb = random_verb(h);
         struct request in = random_request(h, &h->model.slots[at], verb);
         want[i] = op_new(verb, &h->model.slots[at].key, &in);
@@ -238,11 +294,11 @@ static void step_keyed(struct history *h, size_t count)
              (long long)in.retain_ms, in.fingerprint.len, blob_bytes(in.value).len,
              outcome_name(want[i]->out.outcome));
     }
-    for (size_t s = 0; s < STORES && !h->reason[0]; s++) {
+    for (size_t s = 0; s < h->store_count && !h->reason[0]; s++) {
         for (size_t i = 0; i < count; i++) got[i] = op_copy(want[i], want[i]->verb);
         run_ops(h, s, got, count);
         for (size_t i = 0; i < count; i++) {
-            compare_answer(h, s, got[i], want[i]);
+            compare_answer(h, s, keys[i], got[i], want[i]);
             op_free(got[i]);
         }
     }
@@ -258,7 +314,7 @@ static size_t expire(struct history *h, size_t store, size_t limit)
     op->limit = limit;
     run_batch(h, store, &op, 1);
     size_t count = op->count;
-    if (op->err.code) differ(h, "%s: %s", world_stores[store], op->err.text);
+    if (op->err.code) differ(h, "%s: %s", h->kinds[store]->name, op->err.text);
     op_free(op);
     return count;
 }
@@ -270,30 +326,30 @@ static void step_expire(struct history *h)
     size_t first = gone < limit ? gone : limit;
     note(h, "expire %zu of %zu", limit, gone);
     reference_expire(&h->model);
-    for (size_t s = 0; s < STORES; s++) {
+    for (size_t s = 0; s < h->store_count; s++) {
         size_t some = expire(h, s, limit), rest = expire(h, s, 1000);
         if (some != first || some + rest != gone)
-            differ(h, "%s: expired %zu, then %zu, of %zu", world_stores[s], some, rest, gone);
+            differ(h, "%s: expired %zu, then %zu, of %zu", h->kinds[s]->name, some, rest, gone);
     }
 }
 
-static void compare_row(struct history *h, size_t store, const struct scan_row *row,
-                        const struct slot *slot)
+static void compare_row(struct history *h, size_t store, const struct scan_row *row, size_t at)
 {
+    const struct slot *slot = &h->model.slots[at];
     const struct record *r = &slot->record;
     int64_t now_ms = h->model.now_ms, left_ms = r->lease_until_ms - now_ms;
     bool done = r->state == RECORD_DONE;
-    bool same = bytes_eq(row->key.scope, slot->key.scope) &&
-                bytes_eq(row->key.name, slot->key.name) && row->state == r->state &&
-                row->fence == r->fence && row->claimed_at_ms == r->claimed_at_ms &&
-                row->value_kept == (r->value != NULL) &&
-                row->value_bytes == blob_bytes(r->value).len;
+    bool same =
+        bytes_eq(row->key.scope, slot->key.scope) && bytes_eq(row->key.name, slot->key.name) &&
+        row->state == r->state && row->fence == fence_at(h, store, at, r->fence) &&
+        row->claimed_at_ms == r->claimed_at_ms && row->value_kept == (r->value != NULL) &&
+        row->value_bytes == blob_bytes(r->value).len;
     if (done)
         same &= row->done_at_ms == r->done_at_ms &&
                 row->retain_left_ms == record_gone_at_ms(r) - now_ms;
     else
         same &= row->lease_left_ms == (left_ms > 0 ? left_ms : 0);
-    if (!same) differ(h, "%s: another row in the scan", world_stores[store]);
+    if (!same) differ(h, "%s: another row in the scan", h->kinds[store]->name);
 }
 
 static void compare_page(struct history *h, size_t store, const struct op *op, size_t *at)
@@ -304,9 +360,9 @@ static void compare_page(struct history *h, size_t store, const struct op *op, s
                 !record_live(&h->model.slots[*at].record, h->model.now_ms)))
             ++*at;
         if (*at == REFERENCE_KEYS)
-            differ(h, "%s: too many rows in the scan", world_stores[store]);
+            differ(h, "%s: too many rows in the scan", h->kinds[store]->name);
         else
-            compare_row(h, store, &op->scan.rows[i], &h->model.slots[(*at)++]);
+            compare_row(h, store, &op->scan.rows[i], (*at)++);
     }
 }
 
@@ -327,10 +383,11 @@ static void scan_store(struct history *h, size_t store, size_t limit)
         op->all_scopes = true;
         op->limit = limit;
         run_batch(h, store, &op, 1);
-        if (op->err.code) differ(h, "%s: %s", world_stores[store], op->err.text);
+        if (op->err.code) differ(h, "%s: %s", h->kinds[store]->name, op->err.text);
         compare_page(h, store, op, &at);
         more = op->scan.more;
-        if (more != live_after(h, at)) differ(h, "%s: scan.more %d", world_stores[store], more);
+        if (more != live_after(h, at))
+            differ(h, "%s: scan.more %d", h->kinds[store]->name, more);
         if (at) after = h->model.slots[at - 1].key;
         op_free(op);
     }
@@ -340,24 +397,24 @@ static void step_scan(struct history *h)
 {
     size_t limit = 1 + below(h, REFERENCE_KEYS + 1);
     note(h, "scan in pages of %zu", limit);
-    for (size_t s = 0; s < STORES && !h->reason[0]; s++) scan_store(h, s, limit);
+    for (size_t s = 0; s < h->store_count && !h->reason[0]; s++) scan_store(h, s, limit);
 }
 
 static void step_stats(struct history *h)
 {
     struct store_stats want = reference_stats(&h->model);
     note(h, "stats");
-    for (size_t s = 0; s < STORES; s++) {
+    for (size_t s = 0; s < h->store_count; s++) {
         struct op *op = op_new(VERB_STATS, NULL, NULL);
         run_batch(h, s, &op, 1);
         const struct store_stats *got = &op->stats;
         if (got->pending != want.pending || got->lapsed != want.lapsed ||
             got->done != want.done || got->gone != want.gone || got->now_ms != want.now_ms)
-            differ(h, "%s: %llu pending, %llu lapsed, %llu done, %llu gone", world_stores[s],
+            differ(h, "%s: %llu pending, %llu lapsed, %llu done, %llu gone", h->kinds[s]->name,
                    (unsigned long long)got->pending, (unsigned long long)got->lapsed,
                    (unsigned long long)got->done, (unsigned long long)got->gone);
-        if (got->fence_floor < want.fence_floor)
-            differ(h, "%s: the fence floor is too low", world_stores[s]);
+        if (!h->kinds[s]->own_fences && got->fence_floor < want.fence_floor)
+            differ(h, "%s: the fence floor is too low", h->kinds[s]->name);
         op_free(op);
     }
 }
@@ -400,13 +457,28 @@ static void step(struct history *h)
         step_keyed(h, 1);
 }
 
-static void history_open(struct history *h, uint64_t seed)
+static void take_store(struct history *h, const char *name)
+{
+    size_t s = h->store_count++;
+    h->kinds[s] = world_store_named(name);
+    h->stores[s] = world_open(&h->world, name);
+}
+
+static void take_stores(struct history *h, bool servers)
+{
+    for (size_t i = 0; i < sizeof compared / sizeof compared[0]; i++)
+        take_store(h, compared[i]);
+    for (size_t i = 0; servers && i < sizeof compared_servers / sizeof compared_servers[0]; i++)
+        take_store(h, compared_servers[i]);
+}
+
+static void history_open(struct history *h, const struct model_run *run)
 {
     static uint8_t big[3000];
     for (size_t i = 0; i < sizeof big; i++) big[i] = (uint8_t)(i * 31);
     *h = (struct history){ 0 };
-    world_init(&h->world, seed);
-    for (size_t s = 0; s < STORES; s++) h->stores[s] = world_open(&h->world, world_stores[s]);
+    world_init(&h->world, run->seed);
+    take_stores(h, run->servers);
     reference_init(&h->model);
     h->model.now_ms = h->world.wall_ms;
     h->values[1] = blob_new(bytes_str(""));
@@ -418,31 +490,33 @@ static void history_open(struct history *h, uint64_t seed)
 static void history_close(struct history *h)
 {
     watch_end(h);
-    for (size_t s = 0; s < STORES; s++) world_close(&h->world, h->stores[s]);
+    for (size_t s = 0; s < h->store_count; s++) world_close(&h->world, h->stores[s]);
     reference_fini(&h->model);
     for (size_t i = 0; i < VALUES; i++) blob_unref(h->values[i]);
     world_fini(&h->world);
 }
 
-static void explain(const struct history *h, uint64_t seed, char *why, size_t len)
+static void explain(const struct history *h, const struct model_run *run, char *why, size_t len)
 {
-    size_t at = (size_t)snprintf(why, len, "seed %llu, step %u: %s\n", (unsigned long long)seed,
-                                 h->step, h->reason);
+    unsigned long long seed = run->seed;
+    size_t at =
+        (size_t)snprintf(why, len, "seed %llu, step %u: %s\n", seed, h->step, h->reason);
     size_t first = h->recent_count > RECENT ? h->recent_count - RECENT : 0;
     for (size_t i = first; i < h->recent_count && at < len; i++)
         at += (size_t)snprintf(why + at, len - at, "  %s\n", h->recent[i % RECENT]);
     if (at < len)
-        snprintf(why + at, len - at, "repeat with: tests/model --seed %llu --steps %u",
-                 (unsigned long long)seed, h->step);
+        snprintf(why + at, len - at, "repeat with: %stests/model --seed %llu --steps %u%s",
+                 run->servers ? "tests/with-servers " : "", seed, h->step,
+                 run->servers ? " --servers" : "");
 }
 
-bool model_run(uint64_t seed, unsigned steps, char *why, size_t len)
+bool model_run(const struct model_run *run, char *why, size_t len)
 {
     struct history h;
-    history_open(&h, seed);
-    while (h.step < steps && !h.reason[0]) step(&h);
+    history_open(&h, run);
+    while (h.step < run->steps && !h.reason[0]) step(&h);
     history_close(&h);
     if (!h.reason[0]) return true;
-    explain(&h, seed, why, len);
+    explain(&h, run, why, len);
     return false;
 }

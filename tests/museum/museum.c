@@ -66,7 +66,8 @@ static struct finding catch_by_model(void)
     struct finding f = { 0 };
     char why[2048];
     for (uint64_t seed = 1; seed <= MODEL_SEEDS && !f.caught; seed++) {
-        f.caught = !model_run(seed, MODEL_STEPS, why, sizeof why);
+        struct model_run run = { .seed = seed, .steps = MODEL_STEPS };
+        f.caught = !model_run(&run, why, sizeof why);
         if (f.caught) snprintf(f.text, sizeof f.text, "at seed %" PRIu64, seed);
     }
     return f;

@@ -13,9 +13,7 @@
 
 #define START_MS INT64_C(1700000000000)
 
-enum { TURNS_MAX = 1000000 };
-
-const char *const world_stores[] = { "memory", "sqlite", "tiered", "tiered-sqlite", NULL };
+enum { TURNS_MAX = 1000000, ANSWER_MS_MAX = 30000 };
 
 static int64_t world_wall_ms(void *ctx)
 {
@@ -29,7 +27,8 @@ void world_init(struct world *w, uint64_t seed)
     rng_seeded_init(&w->rng, seed);
     w->env = (struct store_env){ .loop = &w->loop,
                                  .wall = { .now_ms = world_wall_ms, .ctx = w },
-                                 .rng = &w->rng.base };
+                                 .rng = &w->rng.base,
+                                 .wall_rules = true };
 }
 
 const char *world_dir(struct world *w)
@@ -50,47 +49,134 @@ static int remove_entry(const char *path, const struct stat *st, int type, struc
 void world_fini(struct world *w)
 {
     loop_fini(&w->loop);
+    for (size_t i = 0; i < w->room_count; i++) room_clear(&w->rooms[i]);
     if (w->dir[0]) CHECK(nftw(w->dir, remove_entry, 8, FTW_DEPTH | FTW_PHYS) == 0);
+}
+
+/* ---- the stores ---- */
+
+static struct store *opened(const char *url, int r, struct store *store, const struct err *err)
+{
+    if (r) fprintf(stderr, "world: %s: %s\n", url, err->text);
+    CHECK(r == 0);
+    return store;
 }
 
 static struct store *open_direct(struct world *w, const char *url)
 {
     struct err err;
-    struct store *bare, *store;
-    if (store_open_bare(url, &w->env, &bare, &err) ||
-        direct_open(bare, &w->env, &store, &err)) {
-        fprintf(stderr, "world: %s: %s\n", url, err.text);
-        CHECK(false);
-    }
-    return store;
+    struct store *bare = NULL, *store = NULL;
+    int r = store_open_bare(url, &w->env, &bare, &err);
+    if (r == 0) r = direct_open(bare, &w->env, &store, &err);
+    return opened(url, r, store, &err);
+}
+
+static struct store *open_memory(struct world *w)
+{
+    return open_direct(w, "memory:");
 }
 
 static struct store *open_sqlite(struct world *w)
 {
-    static unsigned opened;
+    static unsigned count;
     char url[160];
-    snprintf(url, sizeof url, "sqlite:%s/%u.db?sync=off", world_dir(w), opened++);
+    snprintf(url, sizeof url, "sqlite:%s/%u.db?sync=off", world_dir(w), count++);
     return open_direct(w, url);
 }
 
-static struct store *open_tiered(struct world *w, struct store *ledger)
+static void url_of_room(struct world *w, enum server server, char *ret_url, size_t len)
+{
+    if (!server_url(server)) fprintf(stderr, "world: no server; see tests/with-servers\n");
+    CHECK(server_url(server) && w->room_count < WORLD_ROOMS_MAX);
+    room_url(server, &w->rooms[w->room_count++], ret_url, len);
+}
+
+static struct store *open_postgres(struct world *w)
+{
+    char url[256];
+    url_of_room(w, SERVER_POSTGRES, url, sizeof url);
+    return open_direct(w, url);
+}
+
+/* Asynchronous by nature: it needs a loop that looks at descriptors, and no wrapper. */
+static struct store *open_on_loop(struct world *w, enum server server)
 {
     struct err err;
-    struct store *store;
+    struct store *store = NULL;
+    char url[256];
+    url_of_room(w, server, url, sizeof url);
+    if (w->loop.fd < 0) CHECK(loop_open(&w->loop, &err) == 0);
+    int r = store_open(url, &w->env, &store, &err);
+    return opened(url, r, store, &err);
+}
+
+static struct store *open_redis(struct world *w)
+{
+    return open_on_loop(w, SERVER_REDIS);
+}
+
+static struct store *open_cluster(struct world *w)
+{
+    return open_on_loop(w, SERVER_CLUSTER);
+}
+
+static struct store *open_tiers(struct world *w, struct store *coord, struct store *ledger)
+{
+    struct err err;
+    struct store *store = NULL;
     struct tiered_options options = TIERED_OPTIONS_INIT;
-    CHECK(tiered_open(open_direct(w, "memory:"), ledger, &options, &w->env, &store, &err) == 0);
-    return store;
+    int r = tiered_open(coord, ledger, &options, &w->env, &store, &err);
+    return opened("tiered", r, store, &err);
+}
+
+static struct store *open_tiered(struct world *w)
+{
+    return open_tiers(w, open_memory(w), open_memory(w));
+}
+
+static struct store *open_tiered_sqlite(struct world *w)
+{
+    return open_tiers(w, open_memory(w), open_sqlite(w));
+}
+
+static struct store *open_tiered_fleet(struct world *w)
+{
+    return open_tiers(w, open_redis(w), open_postgres(w));
+}
+
+const struct world_store world_stores[] = {
+    { "memory", open_memory },
+    { "sqlite", open_sqlite },
+    { "tiered", open_tiered, .two_planes = true },
+    { "tiered-sqlite", open_tiered_sqlite, .two_planes = true },
+    { "redis", open_redis, .needs = { SERVER_REDIS } },
+    { "redis-cluster", open_cluster, .own_fences = true, .needs = { SERVER_CLUSTER } },
+    { "postgres", open_postgres, .own_fences = true, .needs = { SERVER_POSTGRES } },
+    { "tiered-fleet", open_tiered_fleet, .two_planes = true, .own_fences = true,
+      .needs = { SERVER_REDIS, SERVER_POSTGRES } },
+};
+const size_t world_store_count = sizeof world_stores / sizeof world_stores[0];
+
+const struct world_store *world_store_named(const char *name)
+{
+    for (size_t i = 0; i < world_store_count; i++)
+        if (strcmp(world_stores[i].name, name) == 0) return &world_stores[i];
+    fprintf(stderr, "world: no store \"%s\"\n", name);
+    CHECK(false);
+    return NULL;
+}
+
+bool world_has(const char *name)
+{
+    const struct world_store *s = world_store_named(name);
+    for (size_t i = 0; i < 2; i++)
+        if (s->needs[i] && !server_url(s->needs[i])) return false;
+    return true;
 }
 
 struct store *world_open(struct world *w, const char *name)
 {
-    if (strcmp(name, "memory") == 0) return open_direct(w, "memory:");
-    if (strcmp(name, "sqlite") == 0) return open_sqlite(w);
-    if (strcmp(name, "tiered") == 0) return open_tiered(w, open_direct(w, "memory:"));
-    if (strcmp(name, "tiered-sqlite") == 0) return open_tiered(w, open_sqlite(w));
-    fprintf(stderr, "world: no store \"%s\"\n", name);
-    CHECK(false);
-    return NULL;
+    return world_store_named(name)->open(w);
 }
 
 void world_close(struct world *w, struct store *s)
@@ -100,12 +186,27 @@ void world_close(struct world *w, struct store *s)
     store_close(s);
 }
 
+/* Turns until nothing is due now. */
+static bool turn_until_quiet(struct world *w)
+{
+    for (unsigned turns = 0; turns < TURNS_MAX; turns++) {
+        loop_turn(&w->loop, w->mono_ms);
+        if (loop_next_ms(&w->loop, w->mono_ms) != 0) return true;
+    }
+    return false;
+}
+
 void world_settle(struct world *w)
 {
-    unsigned turns = 0;
-    do loop_turn(&w->loop, w->mono_ms);
-    while (loop_next_ms(&w->loop, w->mono_ms) == 0 && ++turns < TURNS_MAX);
-    if (turns == TURNS_MAX) w->stuck = true;
+    struct clock real = clock_monotonic();
+    int64_t end_ms = clock_now_ms(&real) + ANSWER_MS_MAX;
+    while (turn_until_quiet(w)) {
+        if (w->loop.owed == 0) return;
+        int64_t left_ms = end_ms - clock_now_ms(&real);
+        if (left_ms <= 0) break;
+        loop_sleep(&w->loop, left_ms);
+    }
+    w->stuck = true;
 }
 
 void world_advance(struct world *w, int64_t ms)

@@ -1,11 +1,16 @@
 /* world.h - a loop with a clock that only the test moves, a seed, and stores to try on them.
  *
- * Everything runs on the calling thread and nothing sleeps: blocking stores are run directly on
- * the loop. The same calls in the same order give the same results, every time. */
+ * Everything runs on the calling thread: blocking stores are run directly on the loop. Nothing
+ * sleeps but for the answers that a real server owes us, and time does not move meanwhile: its
+ * store is told to judge by the world's clock (wall_rules). The same calls in the same order give
+ * the same results, every time. */
 #ifndef TESTS_SUPPORT_WORLD_H
 #define TESTS_SUPPORT_WORLD_H
 
 #include "store/store.h"
+#include "tests/support/servers.h"
+
+enum { WORLD_ROOMS_MAX = 64 };
 
 struct world {
     struct loop loop;
@@ -14,18 +19,28 @@ struct world {
     int64_t wall_ms; /* the stores' clock */
     int64_t mono_ms; /* the loop's clock */
     char dir[64];    /* a temporary directory, made when first needed */
-    bool stuck;      /* the loop did not come to rest: something spins */
+    bool stuck;      /* the loop did not come to rest: something spins, or a server is mute */
+    struct room rooms[WORLD_ROOMS_MAX]; /* in real servers, cleared at the end */
+    size_t room_count;
 };
 
 void world_init(struct world *w, uint64_t seed);
-void world_fini(struct world *w); /* removes the directory */
+void world_fini(struct world *w); /* removes the directory, clears the rooms */
 const char *world_dir(struct world *w);
 
-/* Names of the stores that every suite runs on; NULL ends the list. */
-extern const char *const world_stores[];
+/* A store that the suites run on, opened empty and ready for submit. */
+struct world_store {
+    const char *name;
+    struct store *(*open)(struct world *);
+    bool two_planes;      /* promises no order among ops in flight together */
+    bool own_fences;      /* grow per key, but are not those that one table would give */
+    enum server needs[2]; /* servers that must be up */
+};
+extern const struct world_store world_stores[];
+extern const size_t world_store_count;
 
-/* Opens one of them, empty, ready for submit: "memory", "sqlite", "tiered" (memory in front of
- * memory), "tiered-sqlite" (memory in front of SQLite). */
+const struct world_store *world_store_named(const char *name);
+bool world_has(const char *name); /* are the servers up that it needs? */
 struct store *world_open(struct world *w, const char *name);
 void world_close(struct world *w, struct store *s); /* lets it become idle first */
 
