@@ -56,7 +56,7 @@ cli_src := $(filter-out %_test.c,$(wildcard src/cli/*.c))
 unit_src := $(wildcard src/*/*_test.c)
 obj = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
 
-lib_obj := $(call obj,$(lib_src))
+lib_obj := $(call obj,$(lib_src)) $(BUILD)/obj/gen/redis_script.o
 cli_obj := $(call obj,$(cli_src))
 internal := $(BUILD)/internal.a
 support_obj := $(call obj,$(wildcard tests/support/*.c))
@@ -67,6 +67,15 @@ all: $(BUILD)/once $(BUILD)/libonce.a $(BUILD)/libonce.so ## build the command, 
 $(BUILD)/obj/%.o: %.c
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CPPFLAGS_ALL) $(CFLAGS_ALL) -MMD -MP -c $< -o $@
+
+# What the servers are told travels inside the library.
+$(BUILD)/gen/redis_script.c: src/store/redis.lua tools/embed
+	@mkdir -p $(@D)
+	$(Q)tools/embed redis_script $< >$@
+
+$(BUILD)/obj/gen/%.o: $(BUILD)/gen/%.c
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(CPPFLAGS_ALL) $(CFLAGS_ALL) -c $< -o $@
 
 # Objects of the library as they are, for tests and the command: internals can be reached.
 $(internal): $(lib_obj)

@@ -6,7 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
-static const struct store_class *const classes[] = { &memory_class, &sqlite_class };
+static const struct store_class *const classes[] = { &memory_class, &sqlite_class,
+                                                     &redis_class };
 
 static const struct store_class *class_of(const char *url, const char **ret_rest)
 {

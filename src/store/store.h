@@ -111,7 +111,7 @@ struct tiered_options {
 int tiered_open(struct store *coord, struct store *ledger, const struct tiered_options *options,
                 const struct store_env *env, struct store **ret_store, struct err *reterr);
 
-extern const struct store_class memory_class, sqlite_class;
+extern const struct store_class memory_class, sqlite_class, redis_class;
 
 /* For tests and the simulator: forget everything, as a flushed cache would. */
 void memory_flush(struct store *memory);

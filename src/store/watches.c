@@ -32,17 +32,24 @@ static void unpark(struct watches *w, struct op *op)
     w->count--;
 }
 
-static void note(struct watches *w, const struct op *op, struct list *finished)
+void watches_tell(struct watches *w, struct bytes frame, uint64_t version,
+                  struct list *finished)
 {
-    if (!op->changed || !verb_info[op->verb].keyed || w->count == 0) return;
-    list_each (slot_of(w, op->frame), at) {
+    if (w->count == 0) return;
+    list_each (slot_of(w, frame), at) {
         struct op *watch = container_of(at, struct op, link);
-        if (!bytes_eq(watch->frame, op->frame)) continue;
-        if (watch->seen == op->out.version) continue;
+        if (!bytes_eq(watch->frame, frame)) continue;
+        if (watch->seen == version) continue;
         unpark(w, watch);
-        watch->out.version = op->out.version;
+        watch->out.version = version;
         list_append(finished, &watch->link);
     }
+}
+
+static void note(struct watches *w, const struct op *op, struct list *finished)
+{
+    if (op->changed && verb_info[op->verb].keyed)
+        watches_tell(w, op->frame, op->out.version, finished);
 }
 
 static bool still_as_seen(const struct op *op)

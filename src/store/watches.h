@@ -22,6 +22,10 @@ void watches_init(struct watches *w, const uint64_t seed[2]);
  * every watch that the op's change concerns, goes to `finished`. */
 void watches_settle(struct watches *w, struct op *op, struct list *finished);
 
+/* Somebody else says what the record's version is now. */
+void watches_tell(struct watches *w, struct bytes frame, uint64_t version,
+                  struct list *finished);
+
 /* Takes a WATCH out of whatever list it is on and puts it on `finished` as canceled. */
 void watches_cancel(struct watches *w, struct op *op, struct list *finished);
 

@@ -1,0 +1,865 @@
+/* redis.c - records in Redis: one atomic step per op, decided by redis.lua in the server.
+ *
+ * Guarantees: the rules, by the server's clock; ops on one key in submit order; every op finished
+ * within its deadline (timeout_ms), at once while the server is known not to answer; a watcher is
+ * told by the step that changes the record. Does not: survive what the server's persistence does not
+ * survive (so it may be coord, never the ledger), or ask again by itself.
+ *
+ * What waits when a connection is free goes out as one step with up to BATCH_MAX records:
+ *
+ *   submit --> lane.queued --batch--> conn.sent --reply--> finished --next turn--> the caller
+ *                 ^  (again, asking: not carried out)  |
+ *                 '------------------------------------'
+ *
+ * A watch leaves the process's inbox in the record, in the same step that sees that there is nothing
+ * to tell yet; whoever changes the record writes to the inboxes. One subscription per process. */
+#include "store/redis.h"
+
+#include "base/check.h"
+#include "base/map.h"
+
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum {
+    BATCHES_SINGLE = 2, /* in flight on a connection: while two are under way, more gathers */
+    BATCHES_CLUSTER = 256,
+    TAKE_MAX = 256, /* how far to look for records of the same shard */
+    NET_MS = 2000,
+    GRACE_MS = 60000,
+    GRACE_TEST_MS = 86400000,
+    REQUEST_BYTES = 43,
+    STATUS_OUTCOME = 15,
+    STATUS_CHANGED = 16,
+    STATUS_TAKEN_OVER = 32,
+    STATUS_FAILED = 255,
+    SLOTS_AGAIN_MS = 1000,
+};
+
+/* ---- finishing ---- */
+
+void redis_finish(struct redis *r, struct op *op)
+{
+    CHECK(r->in_flight > 0);
+    r->in_flight--;
+    r->base.loop->owed--;
+    list_append(&r->finished, &op->link);
+    redis_flush_later(r);
+}
+
+void redis_refuse(struct redis *r, struct op *op, int code, const char *text)
+{
+    op_clear_answer(op);
+    err_set(&op->err, code, "%s", text);
+    redis_finish(r, op);
+}
+
+/* A command that was sent may have counted, unless it could not change anything. */
+static void refuse_sent(struct redis *r, struct op *op, const struct err *why)
+{
+    bool maybe = why->code == ERR_AMBIGUOUS && verb_info[op->verb].writes;
+    int code = why->code == ERR_AMBIGUOUS && !maybe ? ERR_UNAVAILABLE : why->code;
+    redis_refuse(r, op, code, why->text);
+}
+
+static void tell_finished(struct redis *r)
+{
+    struct list finished;
+    list_init(&finished);
+    list_take(&finished, &r->finished);
+    for (struct link *at; (at = list_pop(&finished));)
+        op_finish(container_of(at, struct op, link));
+}
+
+/* ---- records and answers ---- */
+
+static uint64_t le(const uint8_t *at, size_t bytes)
+{
+    uint64_t v = 0;
+    for (size_t i = bytes; i-- > 0;) v = v << 8 | at[i];
+    return v;
+}
+
+bool record_unpack(struct bytes packed, struct record *ret_record, struct bytes *ret_value,
+                   bool *ret_kept)
+{
+    const uint8_t *d = packed.data;
+    if (packed.len < HEADER_BYTES) return false;
+    *ret_record = (struct record){ .state = d[0],
+                                   .fence = le(d + 17, 8),
+                                   .claimed_at_ms = (int64_t)le(d + 25, 8),
+                                   .lease_ms = (int64_t)le(d + 33, 8),
+                                   .lease_until_ms = (int64_t)le(d + 41, 8),
+                                   .retain_ms = (int64_t)le(d + 49, 8),
+                                   .done_at_ms = (int64_t)le(d + 57, 8) };
+    memcpy(ret_record->token.bytes, d + 1, 16);
+    *ret_kept = d[66];
+    *ret_value = bytes_of(d + HEADER_BYTES, packed.len - HEADER_BYTES);
+    return d[0] == RECORD_PENDING || d[0] == RECORD_DONE;
+}
+
+/* Status, header, value: what the script says of one op. */
+static int answer_take(struct op *op, struct bytes packed, struct moment at)
+{
+    struct record record;
+    struct bytes value = { 0 };
+    bool kept = false;
+    unsigned status = packed.data[0];
+    struct verdict v = { .outcome = status & STATUS_OUTCOME,
+                         .taken_over = status & STATUS_TAKEN_OVER };
+    bool there =
+        record_unpack(bytes_of(packed.data + 1, packed.len - 1), &record, &value, &kept);
+    if (there && kept) {
+        record.value = v.outcome == OUTCOME_OK ? blob_ref(op->in.value) : blob_new(value);
+        if (!record.value) return err_set(&op->err, ERR_NOMEM, "out of memory for the answer");
+    }
+    op->changed = status & STATUS_CHANGED;
+    if (op->changed) v.change = there ? CHANGE_PUT : CHANGE_DROP;
+    if (there) v.next = record;
+    op->out = rules_answer(&v, there ? &record : NULL, &op->in, at);
+    if (there && !op->out.value) blob_unref(record.value);
+    return 0;
+}
+
+static void answer_op(struct redis *r, struct op *op, const redisReply *reply, struct moment at)
+{
+    op_clear_answer(op);
+    struct bytes packed = bytes_of(reply->str, reply->len);
+    if (reply->type != REDIS_REPLY_STRING || packed.len == 0)
+        err_set(&op->err, ERR_CORRUPT, "redis: the script gave an answer of another kind");
+    else if (packed.data[0] == STATUS_FAILED)
+        err_set(&op->err, ERR_CORRUPT, "redis: the key of this record: %.*s",
+                (int)packed.len - 1, packed.data + 1);
+    else
+        answer_take(op, packed, at);
+    op->epoch = r->base.epoch;
+}
+
+/* The epoch of a shard goes with its records: another one means that they were forgotten. */
+static void learn_epoch(struct redis *r, unsigned shard, const redisReply *reply)
+{
+    uint64_t epoch;
+    if (reply->type != REDIS_REPLY_STRING || reply->len != sizeof epoch) return;
+    memcpy(&epoch, reply->str, sizeof epoch);
+    if (r->epochs[shard] && r->epochs[shard] != epoch) r->base.epoch = epoch;
+    r->epochs[shard] = epoch;
+}
+
+/* ---- batches ---- */
+
+struct batch {
+    struct command command;
+    struct lane *lane;
+    unsigned shard, count;
+    bool asking;
+    struct op *ops[BATCH_MAX];
+};
+
+/* A finished or parked op is not awaited any more. */
+static void settle(struct redis *r, struct op *op)
+{
+    struct list out;
+    list_init(&out);
+    link_remove(&op->link); /* a WATCH in flight is on `asked` */
+    watches_settle(&r->watches, op, &out);
+    if (op->parked) {
+        r->base.loop->owed--;
+        if (!timer_is_set(&r->net))
+            timer_set(r->base.loop, &r->net, r->base.loop->now_ms + NET_MS);
+    }
+    for (struct link *at; (at = list_pop(&out));) {
+        struct op *done = container_of(at, struct op, link);
+        if (done != op) r->base.loop->owed++; /* it was parked */
+        redis_finish(r, done);
+    }
+}
+
+static void batch_done(struct batch *b, const redisReply *reply)
+{
+    struct redis *r = b->lane->node->redis;
+    struct moment at = { .now_ms = reply->element[0]->integer };
+    learn_epoch(r, b->shard, reply->element[1]);
+    r->fence_floor = (uint64_t)reply->element[2]->integer;
+    for (unsigned i = 0; i < b->count; i++) {
+        answer_op(r, b->ops[i], reply->element[3 + i], at);
+        settle(r, b->ops[i]);
+    }
+}
+
+static void batch_failed(struct batch *b, const struct err *why)
+{
+    struct redis *r = b->lane->node->redis;
+    for (unsigned i = 0; i < b->count; i++) {
+        link_remove(&b->ops[i]->link);
+        refuse_sent(r, b->ops[i], why);
+    }
+}
+
+static void batch_requeue(struct batch *b, struct list *queue)
+{
+    for (unsigned i = 0; i < b->count; i++) {
+        link_remove(&b->ops[i]->link);
+        list_append(queue, &b->ops[i]->link);
+    }
+    redis_flush_later(b->lane->node->redis);
+}
+
+static void reloaded(struct command *command, struct conn *c, const redisReply *reply,
+                     const struct err *why)
+{
+    struct lane *l = container_of(command, struct lane, reload);
+    (void)c;
+    if (!why && reply->type == REDIS_REPLY_STRING)
+        snprintf(l->conn.sha, sizeof l->conn.sha, "%s", reply->str);
+    struct list newer;
+    list_init(&newer);
+    list_take(&newer, &l->queued);
+    list_take(&l->queued, &l->again);
+    list_take(&l->queued, &newer);
+    l->reloading = false;
+    redis_flush_later(l->node->redis);
+}
+
+/* SCRIPT FLUSH, or a restart behind a proxy. Every batch that is under way will say the same; the
+ * answer to this comes after theirs. */
+static void batch_without_script(struct batch *b)
+{
+    struct lane *l = b->lane;
+    batch_requeue(b, &l->again);
+    if (l->reloading) return;
+    l->reloading = true;
+    const char *argv[] = { "SCRIPT", "LOAD", redis_script };
+    size_t lens[] = { 6, 4, strlen(redis_script) };
+    l->reload.deadline_ms =
+        l->node->redis->base.loop->now_ms + l->node->redis->options.timeout_ms;
+    conn_send(&l->conn, &l->reload, 3, argv, lens);
+}
+
+static void ask_for_slots(struct lane *l);
+
+static void batch_redirected(struct batch *b, const char *text)
+{
+    struct redis *r = b->lane->node->redis;
+    int slot;
+    struct node *to = redirected(r, text, &slot);
+    if (!to) {
+        batch_failed(b,
+                     &(struct err){ .code = ERR_UNAVAILABLE, .text = "redis: moved nowhere" });
+        return;
+    }
+    if (strncmp(text, "ASK", 3) == 0) {
+        size_t lane = (size_t)(b->lane - b->lane->node->lanes);
+        batch_requeue(b, &to->lanes[lane].asking);
+        return;
+    }
+    r->slots[slot] = to;
+    batch_requeue(b, &b->lane->queued);
+    ask_for_slots(b->lane);
+}
+
+static bool begins(const char *text, const char *word)
+{
+    return strncmp(text, word, strlen(word)) == 0;
+}
+
+/* Said before the script has begun, or by its first write: nothing was changed. Anything else may
+ * have come after a write, and Redis does not take writes back. */
+static bool did_nothing(const char *text)
+{
+    static const char *const words[] = { "LOADING",    "BUSY",        "NOAUTH",   "NOPERM",
+                                         "READONLY",   "OOM",         "MISCONF",  "NOREPLICAS",
+                                         "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "WRONGPASS" };
+    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
+        if (begins(text, words[i]) || strstr(text, words[i])) return true;
+    return false;
+}
+
+static void batch_refused(struct batch *b, const char *text)
+{
+    struct err why;
+    if (begins(text, "NOSCRIPT")) {
+        batch_without_script(b);
+        return;
+    }
+    if (begins(text, "MOVED") || begins(text, "ASK ")) {
+        batch_redirected(b, text);
+        return;
+    }
+    err_set(&why, did_nothing(text) ? ERR_UNAVAILABLE : ERR_AMBIGUOUS, "redis: %.160s", text);
+    batch_failed(b, &why);
+    /* The name may lead to the new master by now. */
+    if (begins(text, "READONLY")) conn_drop(&b->lane->conn, ERR_UNAVAILABLE, "it is a replica");
+}
+
+static void batch_answered(struct command *command, struct conn *c, const redisReply *reply,
+                           const struct err *why)
+{
+    struct batch *b = container_of(command, struct batch, command);
+    (void)c;
+    if (why)
+        batch_failed(b, why);
+    else if (reply->type == REDIS_REPLY_ERROR)
+        batch_refused(b, reply->str);
+    else if (reply->type != REDIS_REPLY_ARRAY || reply->elements != 3 + (size_t)b->count)
+        batch_failed(b, &(struct err){ .code = ERR_AMBIGUOUS,
+                                       .text = "redis: an answer of another kind" });
+    else
+        batch_done(b, reply);
+}
+
+static void batch_gone(struct command *command)
+{
+    struct batch *b = container_of(command, struct batch, command);
+    b->lane->batches--;
+    redis_flush_later(b->lane->node->redis);
+    free(b);
+}
+
+/* ---- a batch as a command ---- */
+
+static uint8_t *put_le(uint8_t *at, uint64_t v, size_t bytes)
+{
+    for (size_t i = 0; i < bytes; i++, v >>= 8) *at++ = (uint8_t)v;
+    return at;
+}
+
+static uint8_t *put_bytes(uint8_t *at, struct bytes content)
+{
+    if (content.len) memcpy(at, content.data, content.len);
+    return at + content.len;
+}
+
+/* The arguments of one command and the bytes they are made of. */
+struct argv {
+    const char *at[4 + BATCH_MAX * 3];
+    size_t lens[4 + BATCH_MAX * 3];
+    int count;
+};
+
+static void argv_add(struct argv *a, const void *data, size_t len)
+{
+    a->at[a->count] = data;
+    a->lens[a->count++] = len;
+}
+
+static size_t key_put(const struct redis *r, unsigned shard, struct bytes frame, uint8_t *out)
+{
+    int len = sprintf((char *)out, "%s:{%u}", r->options.prefix, shard);
+    if (frame.len == 0) return (size_t)len;
+    out[len++] = ':';
+    memcpy(out + len, frame.data, frame.len);
+    return (size_t)len + frame.len;
+}
+
+static size_t head_put(struct redis *r, uint8_t *out)
+{
+    int64_t now_ms = r->env.wall_rules ? clock_now_ms(&r->env.wall) : 0;
+    size_t prefix_len = strlen(r->options.prefix);
+    uint8_t *at = put_le(out, (uint64_t)now_ms, 8);
+    at = put_le(at, rng_u64(r->env.rng) | 1, 8);
+    at = put_le(at, r->env.wall_rules ? GRACE_TEST_MS : GRACE_MS, 8);
+    at = put_bytes(at, bytes_of(r->inbox, INBOX_BYTES));
+    at = put_le(at, prefix_len, 2);
+    at = put_bytes(at, bytes_of(r->options.prefix, prefix_len));
+    return (size_t)(at - out);
+}
+
+static size_t request_put(const struct op *op, uint8_t *out)
+{
+    const struct request *in = &op->in;
+    unsigned flags = (in->force ? 1 : 0) | (in->value ? 2 : 0);
+    uint8_t *at = put_le(out, op->verb, 1);
+    at = put_le(at, flags, 1);
+    at = put_bytes(at, bytes_of(in->token.bytes, 16));
+    at = put_le(at, (uint64_t)in->lease_ms, 8);
+    at = put_le(at, (uint64_t)in->retain_ms, 8);
+    at = put_le(at, op->seen, 8);
+    at = put_le(at, in->fingerprint.len, 1);
+    at = put_bytes(at, in->fingerprint);
+    return (size_t)(at - out);
+}
+
+static void batch_send(struct batch *b)
+{
+    struct redis *r = b->lane->node->redis;
+    struct argv a = { .count = 0 };
+    uint8_t memory[(BATCH_MAX + 2) *
+                   (KEY_FRAME_BYTES_MAX + 80 + REQUEST_BYTES + FINGERPRINT_BYTES_MAX)];
+    uint8_t *at = memory;
+    char keys[12];
+    argv_add(&a, "EVALSHA", 7);
+    argv_add(&a, b->lane->conn.sha, strlen(b->lane->conn.sha));
+    argv_add(&a, keys, (size_t)snprintf(keys, sizeof keys, "%u", b->count + 1));
+    for (unsigned i = 0; i <= b->count; i++) {
+        struct bytes frame = i ? b->ops[i - 1]->frame : bytes_of(NULL, 0);
+        size_t len = key_put(r, b->shard, frame, at);
+        argv_add(&a, at, len);
+        at += len;
+    }
+    size_t head_len = head_put(r, at);
+    argv_add(&a, at, head_len);
+    at += head_len;
+    for (unsigned i = 0; i < b->count; i++) {
+        size_t len = request_put(b->ops[i], at);
+        struct bytes value = blob_bytes(b->ops[i]->in.value);
+        argv_add(&a, at, len);
+        at += len;
+        if (b->ops[i]->in.value)
+            argv_add(&a, value.data ? value.data : (const uint8_t *)"", value.len);
+    }
+    conn_send(&b->lane->conn, &b->command, a.count, a.at, a.lens);
+}
+
+static void sent_nothing(struct command *command, struct conn *c, const redisReply *reply,
+                         const struct err *why)
+{
+    (void)command, (void)c, (void)reply, (void)why;
+}
+
+static void free_command(struct command *command)
+{
+    free(command);
+}
+
+/* A command whose answer does not matter. */
+static void send_plain(struct conn *c, int argc, const char **argv)
+{
+    size_t lens[4];
+    struct command *command = malloc(sizeof *command);
+    if (!command) return;
+    *command = (struct command){ .answered = sent_nothing,
+                                 .gone = free_command,
+                                 .deadline_ms = c->redis->base.loop->now_ms +
+                                                c->redis->options.timeout_ms };
+    link_init(&command->link);
+    for (int i = 0; i < argc; i++) lens[i] = strlen(argv[i]);
+    conn_send(c, command, argc, argv, lens);
+}
+
+/* Takes the first op and those of its shard. */
+static void batch_fill(struct batch *b, struct list *queue)
+{
+    struct redis *r = b->lane->node->redis;
+    unsigned looked = 0;
+    list_each (queue, at) {
+        struct op *op = container_of(at, struct op, link);
+        unsigned shard = shard_of(r, op->frame);
+        if (b->count == 0) b->shard = shard;
+        if (shard == b->shard) {
+            link_remove(at);
+            b->ops[b->count++] = op;
+            if (op->verb == VERB_WATCH) list_append(&r->asked, &op->link);
+        }
+        if (b->count == BATCH_MAX || ++looked == TAKE_MAX) break;
+    }
+}
+
+static bool send_some(struct lane *l, struct list *queue, bool asking)
+{
+    struct batch *b = malloc(sizeof *b);
+    if (!b) return false; /* tried again with the next op, refused at the deadline */
+    *b = (struct batch){ .lane = l, .asking = asking };
+    b->command = (struct command){ .answered = batch_answered, .gone = batch_gone };
+    link_init(&b->command.link);
+    batch_fill(b, queue);
+    const struct op *first = b->ops[0];
+    b->command.deadline_ms = first->submitted_ms + l->node->redis->options.timeout_ms;
+    l->batches++;
+    if (asking) send_plain(&l->conn, 1, (const char *[]){ "ASKING" });
+    batch_send(b);
+    return true;
+}
+
+/* ---- lanes ---- */
+
+/* Ops that belong elsewhere by now go there. */
+static void lane_forward(struct lane *l)
+{
+    struct redis *r = l->node->redis;
+    if (!r->clustered) return;
+    list_each (&l->queued, at) {
+        struct op *op = container_of(at, struct op, link);
+        struct lane *to = lane_of(r, op);
+        if (to == l) continue;
+        link_remove(at);
+        list_append(&to->queued, at);
+        redis_flush_later(r);
+    }
+}
+
+static void refuse_list(struct redis *r, struct list *ops, const struct err *why)
+{
+    for (struct link *at; (at = list_pop(ops));)
+        redis_refuse(r, container_of(at, struct op, link), ERR_UNAVAILABLE, why->text);
+}
+
+static void lane_refuse(struct lane *l, const struct err *why)
+{
+    struct redis *r = l->node->redis;
+    refuse_list(r, &l->again, why);
+    refuse_list(r, &l->asking, why);
+    refuse_list(r, &l->queued, why);
+}
+
+static bool lane_waits(struct lane *l)
+{
+    return !list_empty(&l->queued) || !list_empty(&l->asking);
+}
+
+static void lane_send(struct lane *l)
+{
+    struct redis *r = l->node->redis;
+    unsigned most = r->clustered ? BATCHES_CLUSTER : BATCHES_SINGLE;
+    bool sent = false;
+    while (!l->reloading && l->batches < most && lane_waits(l)) {
+        bool asking = !list_empty(&l->asking);
+        if (!send_some(l, asking ? &l->asking : &l->queued, asking)) break;
+        sent = true;
+    }
+    if (!sent) return;
+    conn_flush(&l->conn);
+    conn_watch_deadlines(&l->conn);
+}
+
+static void lane_flush(struct lane *l)
+{
+    struct redis *r = l->node->redis;
+    lane_forward(l);
+    if (!lane_waits(l)) {
+        timer_stop(r->base.loop, &l->overdue);
+        return;
+    }
+    if (conn_refuses(&l->conn)) {
+        struct err why = l->conn.why;
+        if (l->conn.state == CONN_READY)
+            err_set(&why, ERR_UNAVAILABLE, "redis: it does not answer now");
+        lane_refuse(l, &why);
+        return;
+    }
+    conn_use(&l->conn);
+    if (l->conn.state == CONN_READY) lane_send(l);
+    if (lane_waits(l) && !timer_is_set(&l->overdue))
+        timer_set(r->base.loop, &l->overdue, r->base.loop->now_ms + r->options.timeout_ms);
+}
+
+static void drop_overdue(struct redis *r, struct list *ops)
+{
+    list_each (ops, at) {
+        struct op *op = container_of(at, struct op, link);
+        if (r->base.loop->now_ms < op->submitted_ms + r->options.timeout_ms) continue;
+        link_remove(at);
+        redis_refuse(r, op, ERR_UNAVAILABLE, "redis: not reached within the deadline");
+    }
+}
+
+static void lane_overdue(struct timer *timer)
+{
+    struct lane *l = container_of(timer, struct lane, overdue);
+    struct redis *r = l->node->redis;
+    drop_overdue(r, &l->queued);
+    drop_overdue(r, &l->asking);
+    redis_flush_later(r);
+}
+
+static void lane_ready(struct conn *c)
+{
+    redis_flush_later(c->redis);
+}
+
+static void lane_down(struct conn *c)
+{
+    struct lane *l = container_of(c, struct lane, conn);
+    if (conn_refuses(c)) lane_refuse(l, &c->why);
+    redis_flush_later(c->redis);
+}
+
+static const struct conn_events lane_events = { .ready = lane_ready, .down = lane_down };
+
+void lane_init(struct lane *l, struct node *n)
+{
+    conn_init(&l->conn, n->redis, &lane_events);
+    l->node = n;
+    l->conn.host = n->host;
+    l->conn.port = n->port;
+    l->conn.path = n->redis->options.path;
+    list_init(&l->queued);
+    list_init(&l->asking);
+    list_init(&l->again);
+    timer_init(&l->overdue, lane_overdue);
+    l->reload = (struct command){ .answered = reloaded };
+    link_init(&l->reload.link);
+}
+
+void lane_fini(struct lane *l)
+{
+    CHECK(!lane_waits(l) && list_empty(&l->again));
+    timer_stop(l->node->redis->base.loop, &l->overdue);
+    conn_fini(&l->conn);
+}
+
+static void slots_answered(struct command *command, struct conn *c, const redisReply *reply,
+                           const struct err *why)
+{
+    (void)command;
+    if (!why) slots_learn(c->redis, reply);
+}
+
+static void ask_for_slots(struct lane *l)
+{
+    struct redis *r = l->node->redis;
+    if (r->base.loop->now_ms < r->slots_asked_ms + SLOTS_AGAIN_MS) return;
+    struct command *command = malloc(sizeof *command);
+    if (!command) return;
+    r->slots_asked_ms = r->base.loop->now_ms;
+    *command = (struct command){ .answered = slots_answered,
+                                 .gone = free_command,
+                                 .deadline_ms = r->base.loop->now_ms + r->options.timeout_ms };
+    link_init(&command->link);
+    conn_send(&l->conn, command, 2, (const char *[]){ "CLUSTER", "SLOTS" },
+              (const size_t[]){ 7, 5 });
+}
+
+/* ---- watches ---- */
+
+/* Every parked watch is looked at again: it was not told, or could not have been. */
+static void watch_again(struct redis *r)
+{
+    struct list all;
+    list_init(&all);
+    watches_unpark_all(&r->watches, &all);
+    for (struct link *at; (at = list_pop(&all));) {
+        struct op *op = container_of(at, struct op, link);
+        op->submitted_ms = r->base.loop->now_ms;
+        r->base.loop->owed++;
+        list_append(&lane_of(r, op)->queued, at);
+    }
+    redis_flush_later(r);
+}
+
+static void inbox_name(const struct redis *r, char *out, size_t *ret_len)
+{
+    int len = sprintf(out, "%s:inbox:", r->options.prefix);
+    memcpy(out + len, r->inbox, INBOX_BYTES);
+    *ret_len = (size_t)len + INBOX_BYTES;
+}
+
+static void subscribed(struct command *command, struct conn *c, const redisReply *reply,
+                       const struct err *why)
+{
+    (void)command;
+    if (why) return;
+    if (reply->type == REDIS_REPLY_ERROR) {
+        conn_drop(c, ERR_UNAVAILABLE, reply->str);
+        return;
+    }
+    c->subscribed = true;
+    c->redis->inbox_pinged = false;
+    watch_again(c->redis); /* what changed before is found now, what changes later is told */
+}
+
+static void inbox_ready(struct conn *c)
+{
+    char name[128];
+    size_t lens[2] = { 9 };
+    inbox_name(c->redis, name, &lens[1]);
+    struct command *command = malloc(sizeof *command);
+    if (!command) return;
+    *command = (struct command){ .answered = subscribed,
+                                 .gone = free_command,
+                                 .deadline_ms = c->redis->base.loop->now_ms +
+                                                c->redis->options.timeout_ms };
+    link_init(&command->link);
+    conn_send(c, command, 2, (const char *[]){ "SUBSCRIBE", name }, lens);
+    conn_flush(c);
+    conn_watch_deadlines(c);
+}
+
+static void inbox_down(struct conn *c)
+{
+    (void)c; /* the net looks after the watches until it is back */
+}
+
+/* A length, the record's header (none: it is gone), its key. */
+static void told(struct redis *r, struct bytes message)
+{
+    struct record record;
+    struct bytes value;
+    bool kept;
+    size_t head_len = message.len ? message.data[0] : 0;
+    if (message.len < 1 + head_len) return;
+    struct bytes head = bytes_of(message.data + 1, head_len);
+    uint64_t version =
+        record_unpack(head, &record, &value, &kept) ? record_version(&record) : 0;
+
+    const uint8_t *key = head.data + head_len, *end = message.data + message.len;
+    const uint8_t *brace = memchr(key, '}', (size_t)(end - key));
+    if (!brace || brace + 2 >= end) return;
+    struct bytes frame = bytes_of(brace + 2, (size_t)(end - brace - 2));
+
+    struct list woken;
+    list_init(&woken);
+    watches_tell(&r->watches, frame, version, &woken);
+    for (struct link *at; (at = list_pop(&woken));) {
+        r->base.loop->owed++;
+        redis_finish(r, container_of(at, struct op, link));
+    }
+    /* Its answer may be older than this news: it must not be parked on it. */
+    list_each (&r->asked, at) {
+        struct op *op = container_of(at, struct op, link);
+        if (bytes_eq(op->frame, frame)) op->canceled = true;
+    }
+}
+
+static void inbox_pushed(struct conn *c, const redisReply *reply)
+{
+    struct redis *r = c->redis;
+    r->inbox_pinged = false;
+    if (reply->type != REDIS_REPLY_ARRAY || reply->elements != 3) return;
+    const redisReply *kind = reply->element[0], *message = reply->element[2];
+    if (kind->type != REDIS_REPLY_STRING || strcmp(kind->str, "message") != 0) return;
+    if (message->type == REDIS_REPLY_STRING) told(r, bytes_of(message->str, message->len));
+}
+
+static const struct conn_events inbox_events = { .ready = inbox_ready,
+                                                 .down = inbox_down,
+                                                 .pushed = inbox_pushed };
+
+/* The net under the inbox: a message can be lost with a connection, or with the server's memory. */
+static void net_look(struct timer *timer)
+{
+    struct redis *r = container_of(timer, struct redis, net);
+    struct conn *c = &r->inbox_conn;
+    if (r->watches.count == 0) return;
+    timer_set(r->base.loop, &r->net, r->base.loop->now_ms + NET_MS);
+    watch_again(r);
+    if (c->state != CONN_READY || !c->subscribed) return;
+    if (r->inbox_pinged) {
+        conn_drop(c, ERR_UNAVAILABLE, "the subscription is silent");
+        return;
+    }
+    r->inbox_pinged = true;
+    if (redisAppendCommandArgv(c->ctx, 1, (const char *[]){ "PING" }, (const size_t[]){ 4 }) ==
+        REDIS_OK)
+        conn_flush(c);
+}
+
+/* ---- the store ---- */
+
+static void redis_turn(struct task *task)
+{
+    struct redis *r = container_of(task, struct redis, turn);
+    list_each (&r->nodes, at) {
+        struct node *n = container_of(at, struct node, link);
+        for (unsigned i = 0; i < r->options.lanes; i++) lane_flush(&n->lanes[i]);
+    }
+    walks_resume(r);
+    tell_finished(r);
+}
+
+void redis_flush_later(struct redis *r)
+{
+    task_post(r->base.loop, &r->turn);
+}
+
+void redis_enqueue(struct redis *r, struct op *op)
+{
+    r->in_flight++;
+    r->base.loop->owed++;
+    op->submitted_ms = r->base.loop->now_ms;
+    list_append(&lane_of(r, op)->queued, &op->link);
+    redis_flush_later(r);
+}
+
+static void redis_submit(struct store *s, struct op *op)
+{
+    struct redis *r = (struct redis *)s;
+    if (op->verb == VERB_SCAN || op->verb == VERB_STATS || op->verb == VERB_EXPIRE) {
+        r->in_flight++;
+        s->loop->owed++;
+        walk_start(r, op);
+        return;
+    }
+    if (op->verb == VERB_WATCH) conn_use(&r->inbox_conn);
+    redis_enqueue(r, op);
+}
+
+static void redis_cancel(struct store *s, struct op *op)
+{
+    struct redis *r = (struct redis *)s;
+    if (op->verb != VERB_WATCH) return;
+    op->canceled = true; /* if it is under way, it will not be parked */
+    if (!op->parked) return;
+    struct list out;
+    list_init(&out);
+    watches_cancel(&r->watches, op, &out);
+    link_remove(&op->link);
+    s->loop->owed++;
+    redis_finish(r, op);
+}
+
+static void redis_close(struct store *s)
+{
+    struct redis *r = (struct redis *)s;
+    CHECK(r->in_flight == 0 && list_empty(&r->finished));
+    nodes_fini(r);
+    conn_fini(&r->inbox_conn);
+    timer_stop(s->loop, &r->net);
+    task_stop(&r->turn);
+    redis_options_fini(&r->options);
+    free(r);
+}
+
+static void redis_init(struct redis *r, const struct store_env *env)
+{
+    r->env = *env;
+    r->base =
+        (struct store){ .class = &redis_class, .caps = redis_class.caps, .loop = env->loop };
+    r->base.epoch = rng_u64(env->rng);
+    r->slots_asked_ms = -SLOTS_AGAIN_MS;
+    env->rng->fill(env->rng, r->inbox, sizeof r->inbox);
+    env->rng->fill(env->rng, r->seed, sizeof r->seed);
+    list_init(&r->nodes);
+    list_init(&r->asked);
+    list_init(&r->finished);
+    list_init(&r->walks);
+    task_init(&r->turn, redis_turn);
+    timer_init(&r->net, net_look);
+    watches_init(&r->watches, (uint64_t[2]){ rng_u64(env->rng), rng_u64(env->rng) });
+    conn_init(&r->inbox_conn, r, &inbox_events);
+}
+
+/* Does not wait for the server: coord may be away, and everything has to go on without it. */
+static int redis_open(const char *rest, const struct store_env *env, struct store **ret_store,
+                      struct err *reterr)
+{
+    struct redis *r = calloc(1, sizeof *r);
+    if (!r) return err_set(reterr, ERR_NOMEM, "out of memory opening redis:");
+    redis_init(r, env);
+    int code = redis_options_parse(rest, &r->options, reterr);
+    if (!code && env->loop->fd < 0)
+        code = err_set(reterr, ERR_UNSUPPORTED, "redis: needs a loop with descriptors");
+    if (!code) {
+        r->seed_node = node_at(r, r->options.host ? r->options.host : "", r->options.port);
+        if (!r->seed_node) code = err_set(reterr, ERR_NOMEM, "out of memory opening redis:");
+    }
+    if (code) {
+        redis_close(&r->base);
+        return code;
+    }
+    r->inbox_conn.host = r->options.host;
+    r->inbox_conn.port = r->options.port;
+    r->inbox_conn.path = r->options.path;
+    *ret_store = &r->base;
+    return 0;
+}
+
+const struct store_class redis_class = {
+    .scheme = "redis",
+    .usage = "redis://[user:password@]host[:port][/db]",
+    .caps = CAP_CLAIMS | CAP_SHARED | CAP_NOTIFY | CAP_EXPIRES,
+    .open = redis_open,
+    .close = redis_close,
+    .submit = redis_submit,
+    .cancel = redis_cancel,
+};

@@ -1,0 +1,187 @@
+/* redis.h - the parts of the Redis store; private to it.
+ *
+ *   redis.c          ops into batches, answers into ops, watches
+ *   redis_conn.c     one connection: connecting, greeting, commands in flight, deadlines
+ *   redis_nodes.c    which server has which record: one, or the masters of a cluster
+ *   redis_walk.c     listing, counting and sweeping, which look at every record
+ *   redis_url.c      what is behind "redis:"
+ *   redis.lua        the rules, as one atomic step in the server */
+#ifndef STORE_REDIS_H
+#define STORE_REDIS_H
+
+#include "store/store.h"
+#include "store/watches.h"
+
+#include <hiredis/hiredis.h>
+
+enum {
+    INBOX_BYTES = 8,
+    HEADER_BYTES = 69, /* of a record; as in redis.lua */
+    LANES_MAX = 16,    /* connections to one server */
+    SLOTS = 16384,     /* of a cluster */
+    SHARDS = 1024,     /* of a cluster; a single server has one */
+    BATCH_MAX = 64,
+};
+
+extern const char redis_script[];
+
+/* ---- redis_url.c ---- */
+
+struct redis_options {
+    char *memory; /* all strings point into it */
+    const char *host, *path, *user, *password, *prefix;
+    int port, db;
+    int64_t timeout_ms;
+    unsigned lanes;
+};
+
+int redis_options_parse(const char *rest, struct redis_options *ret, struct err *reterr);
+void redis_options_fini(struct redis_options *o);
+
+/* ---- redis_conn.c ---- */
+
+struct conn;
+
+/* A command whose answer is awaited. `answered` is called exactly once: with a reply, or with an
+ * error at the deadline or when the connection is lost. `gone`, if there is one, is called when
+ * the connection does not know the command any more: its memory is the owner's again. */
+struct command {
+    struct link link;
+    void (*answered)(struct command *, struct conn *, const redisReply *, const struct err *);
+    void (*gone)(struct command *);
+    int64_t deadline_ms;
+    bool overdue; /* answered already; what the server says is thrown away */
+};
+
+/*   DOWN --first use, back-off over--> CONNECTING --writable--> GREETING --> READY
+ *     ^-------------------------- any failure ------------------------'------' */
+enum conn_state { CONN_DOWN, CONN_CONNECTING, CONN_GREETING, CONN_READY };
+
+struct greeting {
+    struct command command;
+    unsigned step;
+};
+
+struct conn_events {
+    void (*ready)(struct conn *);
+    void (*down)(struct conn *);                       /* also told when an attempt failed */
+    void (*pushed)(struct conn *, const redisReply *); /* of a connection that subscribed */
+};
+
+struct conn {
+    struct redis *redis;
+    const struct conn_events *events;
+    const char *host, *path;
+    int port;
+    enum conn_state state;
+    redisContext *ctx;
+    struct io io;
+    struct timer timer; /* DOWN: the next attempt; else: the first deadline */
+    struct list sent;   /* struct command, in order */
+    struct greeting greetings[6];
+    unsigned greeted, greetings_sent;
+    unsigned failures; /* in a row */
+    bool silent;       /* a deadline passed and nothing has come since */
+    int64_t heard_ms;  /* when something came last */
+    bool subscribed;   /* everything that comes is pushed */
+    char sha[41];      /* of the script, as the server names it */
+    struct err why;    /* of the last failure */
+};
+
+void conn_init(struct conn *c, struct redis *r, const struct conn_events *events);
+void conn_fini(struct conn *c); /* fails what is in flight */
+
+/* Begins to connect unless it does, or has to wait. */
+void conn_use(struct conn *c);
+/* Is it known not to answer now? What is asked of it would only wait for its deadline. */
+bool conn_refuses(const struct conn *c);
+/* READY only. Takes over the command; `argv` is copied. */
+void conn_send(struct conn *c, struct command *command, int argc, const char **argv,
+               const size_t *lens);
+void conn_flush(struct conn *c);
+void conn_drop(struct conn *c, int code, const char *text); /* closes and reconnects */
+void conn_watch_deadlines(struct conn *c);
+
+/* ---- redis_nodes.c ---- */
+
+/* One connection and the ops that wait for their turn on it. */
+struct lane {
+    struct conn conn;
+    struct node *node;
+    struct list queued;   /* struct op */
+    struct list asking;   /* struct op: to be asked here once, while their slot moves here */
+    struct list again;    /* struct op: the server had forgotten the script */
+    struct timer overdue; /* the first of them has waited for too long */
+    struct command reload;
+    bool reloading;   /* nothing is sent until the script is there again */
+    unsigned batches; /* in flight */
+};
+
+struct node {
+    struct link link;
+    struct redis *redis;
+    char host[256];
+    int port;
+    struct lane lanes[LANES_MAX];
+};
+
+void lane_init(struct lane *l, struct node *n); /* redis.c */
+void lane_fini(struct lane *l);
+struct node *node_at(struct redis *r, const char *host, int port); /* NULL: out of memory */
+void nodes_fini(struct redis *r);
+/* Where an op belongs, as far as is known. */
+struct lane *lane_of(struct redis *r, const struct op *op);
+unsigned shard_of(const struct redis *r, struct bytes frame);
+/* "MOVED 3999 127.0.0.1:6381", "ASK ..." */
+struct node *redirected(struct redis *r, const char *text, int *ret_slot);
+void slots_learn(struct redis *r, const redisReply *reply);
+uint16_t crc16(struct bytes content); /* as CLUSTER KEYSLOT has it */
+
+/* ---- redis.c ---- */
+
+/* What a server said of itself. */
+struct redis_facts {
+    bool known, cluster, replica, aof, rdb;
+    char version[16], fsync[16], policy[32];
+};
+
+struct redis {
+    struct store base;
+    struct store_env env;
+    struct redis_options options;
+    uint8_t inbox[INBOX_BYTES];
+    uint64_t seed[2];
+
+    bool clustered; /* told by the first server that was reached */
+    struct list nodes;
+    struct node *seed_node, *slots[SLOTS];
+    int64_t slots_asked_ms;
+    uint64_t epochs[SHARDS]; /* 0: never seen */
+    uint64_t fence_floor;    /* of the shard that answered last */
+    struct redis_facts facts;
+
+    struct watches watches;
+    struct list asked;    /* struct op: WATCH ops in flight */
+    struct list finished; /* struct op: told in the next turn */
+    struct task turn;
+    struct timer net; /* while somebody watches: a slow look, and is the inbox alive? */
+    struct conn inbox_conn;
+    bool inbox_pinged;
+    struct list walks; /* struct walk: waiting for a connection */
+    size_t in_flight;  /* ops, the parked ones too */
+};
+
+void redis_finish(struct redis *r, struct op *op);  /* its err or out is set; told next turn */
+void redis_enqueue(struct redis *r, struct op *op); /* a keyed op, into its lane */
+void redis_refuse(struct redis *r, struct op *op, int code, const char *text);
+void redis_flush_later(struct redis *r);
+/* The record behind a reply; false: it is none. The value stays in `bytes`. */
+bool record_unpack(struct bytes packed, struct record *ret_record, struct bytes *ret_value,
+                   bool *ret_kept);
+
+/* ---- redis_walk.c ---- */
+
+void walk_start(struct redis *r, struct op *op);
+void walks_resume(struct redis *r); /* those that wait for a connection */
+
+#endif

@@ -1,0 +1,115 @@
+/* redis_nodes.c - which server has which record.
+ *
+ * A single server has one shard with everything in it. In a cluster a record belongs to one of
+ * SHARDS shards by its key, and every shard, with its meta, to one slot: `prefix:{7}:frame`. So
+ * whatever one step touches is on one server, and a step may carry several records of a shard. */
+#include "base/check.h"
+#include "base/map.h"
+#include "store/redis.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+/* CRC-16/XMODEM, bit by bit: it is asked for shards, not for keys. */
+uint16_t crc16(struct bytes content)
+{
+    uint16_t crc = 0;
+    for (size_t i = 0; i < content.len; i++) {
+        crc = (uint16_t)(crc ^ content.data[i] << 8);
+        for (int bit = 0; bit < 8; bit++)
+            crc = (uint16_t)(crc & 0x8000 ? crc << 1 ^ 0x1021 : crc << 1);
+    }
+    return crc;
+}
+
+/* The same in every process, so the hash has a fixed seed. */
+unsigned shard_of(const struct redis *r, struct bytes frame)
+{
+    if (!r->clustered) return 0;
+    return (unsigned)(siphash13((uint64_t[2]){ 0, 0 }, frame) % SHARDS);
+}
+
+static unsigned slot_of_shard(unsigned shard)
+{
+    char tag[12];
+    int len = snprintf(tag, sizeof tag, "%u", shard);
+    return crc16(bytes_of(tag, (size_t)len)) % SLOTS;
+}
+
+struct lane *lane_of(struct redis *r, const struct op *op)
+{
+    struct node *node = r->seed_node;
+    if (r->clustered) {
+        struct node *owner = r->slots[slot_of_shard(shard_of(r, op->frame))];
+        if (owner) node = owner;
+    }
+    return &node->lanes[siphash13(r->seed, op->frame) % r->options.lanes];
+}
+
+static struct node *node_new(struct redis *r, const char *host, int port)
+{
+    struct node *n = calloc(1, sizeof *n);
+    if (!n) return NULL;
+    n->redis = r;
+    n->port = port;
+    snprintf(n->host, sizeof n->host, "%s", host ? host : "");
+    link_init(&n->link);
+    list_append(&r->nodes, &n->link);
+    for (unsigned i = 0; i < r->options.lanes; i++) lane_init(&n->lanes[i], n);
+    return n;
+}
+
+/* Servers are never forgotten: one that left the cluster is merely not asked any more. */
+struct node *node_at(struct redis *r, const char *host, int port)
+{
+    list_each (&r->nodes, at) {
+        struct node *n = container_of(at, struct node, link);
+        if (n->port == port && strcmp(n->host, host) == 0) return n;
+    }
+    return node_new(r, host, port);
+}
+
+void nodes_fini(struct redis *r)
+{
+    for (struct link *at; (at = list_pop(&r->nodes));) {
+        struct node *n = container_of(at, struct node, link);
+        for (unsigned i = 0; i < r->options.lanes; i++) lane_fini(&n->lanes[i]);
+        free(n);
+    }
+}
+
+/* An answer without a host means the one that was asked. */
+static struct node *node_named(struct redis *r, const char *host, int port)
+{
+    return node_at(r, *host ? host : r->options.host, port);
+}
+
+struct node *redirected(struct redis *r, const char *text, int *ret_slot)
+{
+    char host[256] = "";
+    int slot, port;
+    const char *colon = strrchr(text, ':'), *space = strrchr(text, ' ');
+    if (!colon || !space || colon < space) return NULL;
+    if (sscanf(text, "%*s %d", &slot) != 1 || slot < 0 || slot >= SLOTS) return NULL;
+    if (sscanf(colon, ":%d", &port) != 1 || colon - space - 1 >= (long)sizeof host) return NULL;
+    memcpy(host, space + 1, (size_t)(colon - space - 1));
+    *ret_slot = slot;
+    return node_named(r, host, port);
+}
+
+/* CLUSTER SLOTS: [[first, last, [host, port, ...], replicas...], ...] */
+void slots_learn(struct redis *r, const redisReply *reply)
+{
+    if (reply->type != REDIS_REPLY_ARRAY) return;
+    for (size_t i = 0; i < reply->elements; i++) {
+        const redisReply *range = reply->element[i];
+        if (range->type != REDIS_REPLY_ARRAY || range->elements < 3) continue;
+        const redisReply *master = range->element[2];
+        if (master->type != REDIS_REPLY_ARRAY || master->elements < 2) continue;
+        const char *host = master->element[0]->str ? master->element[0]->str : "";
+        struct node *n = node_named(r, host, (int)master->element[1]->integer);
+        long long first = range->element[0]->integer, last = range->element[1]->integer;
+        if (!n || first < 0 || last >= SLOTS) continue;
+        for (long long slot = first; slot <= last; slot++) r->slots[slot] = n;
+    }
+}

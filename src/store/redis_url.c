@@ -1,0 +1,170 @@
+/* redis_url.c - what is behind "redis:".
+ *
+ *   redis://[[user]:password@]host[:port][/db][?options]     TCP
+ *   redis:///path/of/the.sock[?options]                      unix socket, also redis:/path
+ *   options: prefix=once  timeout_ms=100  connections=2  db=0 */
+#include "store/redis.h"
+
+#include <stdlib.h>
+
+#define USAGE "redis://[user:password@]host[:port][/db][?prefix=,timeout_ms=,connections=]"
+
+static int invalid(struct err *reterr, const char *what)
+{
+    return err_set(reterr, ERR_INVALID, "redis: %s; write %s", what, USAGE);
+}
+
+static bool number_in(const char *text, int64_t low, int64_t high, int64_t *ret)
+{
+    char *end;
+    long long n = strtoll(text, &end, 10);
+    if (!*text || *end || n < low || n > high) return false;
+    *ret = n;
+    return true;
+}
+
+static int hex_digit(char c)
+{
+    if (c >= '0' && c <= '9') return c - '0';
+    if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+    if (c >= 'A' && c <= 'F') return c - 'A' + 10;
+    return -1;
+}
+
+/* In place; false: a broken escape, or a zero byte, which Redis could not be given. */
+static bool unescape(char *text)
+{
+    char *out = text;
+    for (; *text; text++) {
+        if (*text != '%') {
+            *out++ = *text;
+            continue;
+        }
+        int high = hex_digit(text[1]), low = high < 0 ? -1 : hex_digit(text[2]);
+        if (low < 0 || (high == 0 && low == 0)) return false;
+        *out++ = (char)(high * 16 + low);
+        text += 2;
+    }
+    *out = '\0';
+    return true;
+}
+
+static bool prefix_fits(const char *text)
+{
+    size_t len = strlen(text);
+    return len > 0 && len <= 64 && !strpbrk(text, "{}*?[]\\");
+}
+
+static int option_set(struct redis_options *o, char *pair, struct err *reterr)
+{
+    char *value = strchr(pair, '=');
+    int64_t n;
+    if (!value) return invalid(reterr, "an option has no value");
+    *value++ = '\0';
+    if (!unescape(value)) return invalid(reterr, "a broken % escape");
+    if (strcmp(pair, "prefix") == 0) {
+        if (!prefix_fits(value))
+            return invalid(reterr, "prefix is 1 to 64 characters without {}*?[]\\");
+        o->prefix = value;
+    } else if (strcmp(pair, "timeout_ms") == 0) {
+        if (!number_in(value, 1, 60000, &o->timeout_ms))
+            return invalid(reterr, "timeout_ms is 1 to 60000");
+    } else if (strcmp(pair, "connections") == 0) {
+        if (!number_in(value, 1, LANES_MAX, &n))
+            return invalid(reterr, "connections is 1 to 16");
+        o->lanes = (unsigned)n;
+    } else if (strcmp(pair, "db") == 0) {
+        if (!number_in(value, 0, 1000000, &n)) return invalid(reterr, "db is a number");
+        o->db = (int)n;
+    } else {
+        return err_set(reterr, ERR_INVALID,
+                       "redis: unknown option \"%.40s\"; known are prefix, timeout_ms, "
+                       "connections and db",
+                       pair);
+    }
+    return 0;
+}
+
+static int user_set(struct redis_options *o, char *user, struct err *reterr)
+{
+    char *password = strchr(user, ':');
+    if (!password) return invalid(reterr, "a password needs a colon before it");
+    *password++ = '\0';
+    if (!unescape(user) || !unescape(password)) return invalid(reterr, "a broken % escape");
+    if (*user) o->user = user;
+    if (*password) o->password = password;
+    return 0;
+}
+
+/* "host", "host:port", "[::1]:port" */
+static int host_set(struct redis_options *o, char *host, struct err *reterr)
+{
+    char *port = NULL;
+    int64_t n = o->port;
+    if (*host == '[') {
+        char *end = strchr(host, ']');
+        if (!end) return invalid(reterr, "the address has no closing ]");
+        *end = '\0';
+        host++;
+        if (end[1] == ':') port = end + 2;
+    } else if ((port = strchr(host, ':'))) {
+        *port++ = '\0';
+    }
+    if (port && !number_in(port, 1, 65535, &n))
+        return invalid(reterr, "the port is 1 to 65535");
+    if (!*host) return invalid(reterr, "the host is missing");
+    o->host = host;
+    o->port = (int)n;
+    return 0;
+}
+
+static int server_set(struct redis_options *o, char *rest, struct err *reterr)
+{
+    int64_t n;
+    char *at = strrchr(rest, '@');
+    if (at) {
+        *at++ = '\0';
+        int r = user_set(o, rest, reterr);
+        if (r) return r;
+        rest = at;
+    }
+    if (*rest == '/') {
+        if (!unescape(rest)) return invalid(reterr, "a broken % escape");
+        o->path = rest;
+        return 0;
+    }
+    char *db = strchr(rest, '/');
+    if (db) *db++ = '\0';
+    if (db && *db) {
+        if (!number_in(db, 0, 1000000, &n)) return invalid(reterr, "the database is a number");
+        o->db = (int)n;
+    }
+    return host_set(o, rest, reterr);
+}
+
+int redis_options_parse(const char *rest, struct redis_options *ret, struct err *reterr)
+{
+    *ret = (struct redis_options){
+        .memory = strdup(rest), .prefix = "once", .port = 6379, .timeout_ms = 100, .lanes = 2
+    };
+    if (!ret->memory) return err_set(reterr, ERR_NOMEM, "out of memory opening redis:");
+    char *more = strchr(ret->memory, '?'), *pair, *server = ret->memory;
+    if (more) *more++ = '\0';
+    while ((pair = strsep(&more, "&"))) {
+        int r = option_set(ret, pair, reterr);
+        if (r) return r;
+    }
+    if (strncmp(server, "//", 2) == 0)
+        server += 2;
+    else if (*server != '/')
+        return invalid(reterr, "// or the path of a socket is missing");
+    return server_set(ret, server, reterr);
+}
+
+void redis_options_fini(struct redis_options *o)
+{
+    if (!o->memory) return;
+    explicit_bzero(o->memory, strlen(o->memory));
+    free(o->memory);
+    o->memory = NULL;
+}
