@@ -224,8 +224,9 @@ local function expire(stored)
     return drop(ABSENT, stored)
 end
 
--- In the order of enum verb.
+-- As enum verb has them.
 local verbs = { [0] = claim, publish, release, renew, forget, peek, watch, expire }
+local PING = 10
 
 local answers = { now_ms, epoch, 0 }
 local arg = 2
@@ -242,9 +243,12 @@ for i = 2, #KEYS do
         q.value = ARGV[arg]
         arg = arg + 1
     end
-    local stored, failure = read(KEYS[i])
+    local stored, failure
+    if verb ~= PING then stored, failure = read(KEYS[i]) end
     if failure then
         answers[i + 2] = string.char(FAILED) .. failure
+    elseif verb == PING then
+        answers[i + 2] = string.char(OK)
     else
         local status, head, value = verbs[verb](stored, q)
         answers[i + 2] = string.char(status) .. head .. value
