@@ -30,7 +30,8 @@ struct walk {
     struct op *op;
     struct node *node;
     char cursor[24];
-    unsigned owed; /* answers of this step */
+    unsigned owed;   /* answers of this step */
+    size_t dropping; /* EXPIRE: of those, drops */
     int64_t now_ms;
     struct timer timer; /* waiting for a connection: until then */
     struct err failed;
@@ -158,6 +159,7 @@ static void dropped(struct op *child, void *ctx)
     struct walk *w = ctx;
     if (child->err.code) walk_fail(w, child->err.code, child->err.text);
     if (child->changed) w->op->count++;
+    w->dropping--;
     w->op->changed = w->op->count > 0;
     op_free(child);
     step_answered(w);
@@ -165,7 +167,8 @@ static void dropped(struct op *child, void *ctx)
 
 static void drop_row(struct walk *w, const struct row *row)
 {
-    if (record_live(&row->record, w->now_ms) || w->op->count + w->owed > w->op->limit) return;
+    if (record_live(&row->record, w->now_ms)) return;
+    if (w->op->count + w->dropping >= w->op->limit) return;
     struct key key = key_unframe(bytes_of(row->frame, row->frame_len));
     struct op *child = op_new(VERB_PEEK, &key, NULL);
     if (!child) {
@@ -175,6 +178,7 @@ static void drop_row(struct walk *w, const struct row *row)
     child->verb = VERB_EXPIRE;
     op_push(child, dropped, w);
     w->owed++;
+    w->dropping++;
     redis_enqueue(w->redis, child);
 }
 
