@@ -28,6 +28,8 @@
     CASE_ON(suite, name, sqlite, "sqlite")                                                     \
     CASE_ON(suite, name, tiered, "tiered")                                                     \
     CASE_ON(suite, name, tiered_sqlite, "tiered-sqlite")                                       \
+    CASE_ON(suite, name, redis, "redis")                                                       \
+    CASE_ON(suite, name, redis_cluster, "redis-cluster")                                       \
     static void suite##_##name(void)
 
 #define LEASE_MS INT64_C(30000)

@@ -149,11 +149,12 @@ const struct world_store world_stores[] = {
     { "sqlite", open_sqlite },
     { "tiered", open_tiered, .two_planes = true },
     { "tiered-sqlite", open_tiered_sqlite, .two_planes = true },
-    { "redis", open_redis, .needs = { SERVER_REDIS } },
-    { "redis-cluster", open_cluster, .own_fences = true, .needs = { SERVER_CLUSTER } },
+    { "redis", open_redis, .own_fences = true, .hearsay = true, .needs = { SERVER_REDIS } },
+    { "redis-cluster", open_cluster, .own_fences = true, .hearsay = true,
+      .needs = { SERVER_CLUSTER } },
     { "postgres", open_postgres, .own_fences = true, .needs = { SERVER_POSTGRES } },
     { "tiered-fleet", open_tiered_fleet, .two_planes = true, .own_fences = true,
-      .needs = { SERVER_REDIS, SERVER_POSTGRES } },
+      .hearsay = true, .needs = { SERVER_REDIS, SERVER_POSTGRES } },
 };
 const size_t world_store_count = sizeof world_stores / sizeof world_stores[0];
 

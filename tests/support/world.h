@@ -34,6 +34,7 @@ struct world_store {
     struct store *(*open)(struct world *);
     bool two_planes;      /* promises no order among ops in flight together */
     bool own_fences;      /* grow per key, but are not those that one table would give */
+    bool hearsay;         /* its watches hear of changes by messages, which may be late */
     enum server needs[2]; /* servers that must be up */
 };
 extern const struct world_store world_stores[];
