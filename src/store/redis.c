@@ -332,8 +332,8 @@ static uint8_t *put_bytes(uint8_t *at, struct bytes content)
 
 /* The arguments of one command and the bytes they are made of. */
 struct argv {
-    const char *at[4 + BATCH_MAX * 3];
-    size_t lens[4 + BATCH_MAX * 3];
+    const char *at[5 + BATCH_MAX * 3];
+    size_t lens[5 + BATCH_MAX * 3];
     int count;
 };
 

@@ -18,241 +18,255 @@ local CLAIMED, CACHED, IN_PROGRESS, ALREADY_DONE, MISMATCH, LOST, OK, ABSENT = 1
 local CHANGED, TAKEN_OVER, FAILED = 16, 32, 255
 local FORCE, VALUE = 1, 2
 
-local now_ms, new_epoch, grace_ms, inbox, prefix_len = struct.unpack('<i8c8i8c8I2', ARGV[1])
-local channel = string.sub(ARGV[1], 35, 34 + prefix_len) .. ':inbox:'
+local call, pack, unpack, sub, char = redis.call, struct.pack, struct.unpack, string.sub, string.char
+
+local now_ms, new_epoch, grace_ms, inbox, prefix_len = unpack('<i8c8i8c8I2', ARGV[1])
+local channel = sub(ARGV[1], 35, 34 + prefix_len) .. ':inbox:'
 if now_ms == 0 then
-    local time = redis.call('TIME')
+    local time = call('TIME')
     now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
 end
 
 -- The shard: its epoch, which is lost with the records, and the highest fence that was dropped.
-local meta = redis.call('GET', KEYS[1])
+local meta = call('GET', KEYS[1])
 local epoch, floor
 if meta then
-    epoch, floor = struct.unpack('<c8I8', meta)
+    epoch, floor = unpack('<c8I8', meta)
 else
     epoch, floor = new_epoch, 0
-    redis.call('SET', KEYS[1], struct.pack('<c8I8', epoch, floor))
+    call('SET', KEYS[1], pack('<c8I8', epoch, floor))
 end
 
 local function raise_floor(fence)
     if fence <= floor then return end
     floor = fence
-    redis.call('SET', KEYS[1], struct.pack('<c8I8', epoch, floor))
+    call('SET', KEYS[1], pack('<c8I8', epoch, floor))
 end
 
+-- The record and the request of the op in hand. Filled anew for each: a table per op would cost more
+-- than everything else that is done here.
+local r = {
+    key = '', raw = '', state = 0, token = '', fence = 0, claimed_at_ms = 0, lease_ms = 0,
+    lease_until_ms = 0, retain_ms = 0, done_at_ms = 0, kept = 0, fingerprint = '', watchers = '',
+}
+local q = {
+    token = '', lease_ms = 0, retain_ms = 0, seen = 0, fingerprint = '', force = false, value = false,
+}
+
+local function set_absent(key)
+    r.key, r.raw, r.state, r.token, r.fence = key, '', 0, q.token, 0
+    r.claimed_at_ms, r.lease_ms, r.lease_until_ms, r.retain_ms, r.done_at_ms = 0, 0, 0, 0, 0
+    r.kept, r.fingerprint, r.watchers = 0, '', ''
+end
+
+-- Is there one? Or what is wrong with it.
 local function read(key)
     local raw = redis.pcall('GET', key)
-    if not raw then return nil end
-    if type(raw) == 'table' then return nil, raw.err end
-    if #raw < HEADER_BYTES then return nil, 'not a record of once' end
-    local r = { key = key }
+    if not raw then
+        set_absent(key)
+        return false
+    end
+    if type(raw) == 'table' then return false, raw.err end
+    if #raw < HEADER_BYTES then return false, 'not a record of once' end
+    local fingerprint_len, inboxes
+    r.key, r.raw = key, raw
     r.state, r.token, r.fence, r.claimed_at_ms, r.lease_ms, r.lease_until_ms, r.retain_ms,
-        r.done_at_ms, r.fingerprint_len, r.kept, r.inboxes = struct.unpack(HEADER, raw)
-    local at = HEADER_BYTES + r.fingerprint_len
-    r.fingerprint = string.sub(raw, HEADER_BYTES + 1, at)
-    r.watchers = string.sub(raw, at + 1, at + r.inboxes * INBOX_BYTES)
-    r.raw = raw
-    return r
+        r.done_at_ms, fingerprint_len, r.kept, inboxes = unpack(HEADER, raw)
+    r.fingerprint, r.watchers = '', ''
+    local at = HEADER_BYTES + fingerprint_len
+    if fingerprint_len > 0 then r.fingerprint = sub(raw, HEADER_BYTES + 1, at) end
+    if inboxes > 0 then r.watchers = sub(raw, at + 1, at + inboxes * INBOX_BYTES) end
+    return true
 end
 
-local function value_of(r)
-    local at = HEADER_BYTES + r.fingerprint_len + r.inboxes * INBOX_BYTES
-    return string.sub(r.raw, at + 1)
+local function value()
+    if r.kept == 0 then return '' end
+    return sub(r.raw, HEADER_BYTES + #r.fingerprint + #r.watchers + 1)
 end
 
-local function gone_at_ms(r)
+local function gone_at_ms()
     if r.state == DONE then return r.done_at_ms + r.retain_ms end
-    if r.state ~= PENDING then return now_ms end
-    return r.lease_until_ms + math.max(r.retain_ms, ABANDONED_KEEP_MS)
+    return r.lease_until_ms + (r.retain_ms > ABANDONED_KEEP_MS and r.retain_ms or ABANDONED_KEEP_MS)
 end
 
-local function live(r)
-    if r and r.state ~= 0 and now_ms < gone_at_ms(r) then return r end
-    return nil
+local function is_live()
+    return r.state ~= 0 and now_ms < gone_at_ms()
 end
 
-local function version(r)
-    if not r then return 0 end
-    return r.fence * 2 + (r.state == DONE and 1 or 0)
+local function header()
+    return pack(HEADER, r.state, r.token, r.fence, r.claimed_at_ms, r.lease_ms, r.lease_until_ms,
+        r.retain_ms, r.done_at_ms, #r.fingerprint, r.kept, #r.watchers / INBOX_BYTES)
 end
 
-local function header(r)
-    return struct.pack(HEADER, r.state, r.token, r.fence, r.claimed_at_ms, r.lease_ms,
-        r.lease_until_ms, r.retain_ms, r.done_at_ms, #r.fingerprint, r.kept, #r.watchers / INBOX_BYTES)
+-- Numbers become text slowly, and those of a batch are mostly the same.
+local as_text = {}
+local function text(number)
+    local t = as_text[number]
+    if not t then
+        t = string.format('%.0f', number)
+        as_text[number] = t
+    end
+    return t
 end
 
-local function write(r, value)
-    local head = header(r)
-    redis.call('SET', r.key, head .. r.fingerprint .. r.watchers .. value, 'PX',
-        math.max(gone_at_ms(r) - now_ms, 0) + grace_ms)
+local function write(content)
+    local head = header()
+    local left_ms = gone_at_ms() - now_ms
+    call('SET', r.key, head .. r.fingerprint .. r.watchers .. content, 'PX',
+        text((left_ms > 0 and left_ms or 0) + grace_ms))
     return head
 end
 
 -- Tells every process that waits here what the record is now ('': nothing). They register anew.
-local function wake(before, head)
-    local watchers = before and before.watchers or ''
+local function wake(watchers, head)
     for at = 1, #watchers, INBOX_BYTES do
-        redis.call('PUBLISH', channel .. string.sub(watchers, at, at + INBOX_BYTES - 1),
-            string.char(#head) .. head .. before.key)
+        call('PUBLISH', channel .. sub(watchers, at, at + INBOX_BYTES - 1), char(#head) .. head .. r.key)
     end
 end
 
 -- What a verb gives: a status, the record's header, its value where the caller wants it.
-local function keep(outcome, r)
-    return outcome, string.sub(r.raw, 1, HEADER_BYTES), ''
+local function keep(outcome)
+    return outcome, sub(r.raw, 1, HEADER_BYTES), ''
 end
 
-local function drop(outcome, r)
+local function drop(outcome)
     raise_floor(r.fence)
-    redis.call('DEL', r.key)
-    wake(r, '')
+    call('DEL', r.key)
+    wake(r.watchers, '')
     return outcome + CHANGED, '', ''
 end
 
-local function finished(r)
-    local head = string.sub(r.raw, 1, HEADER_BYTES)
-    if r.kept == 1 then return CACHED, head, value_of(r) end
-    return ALREADY_DONE, head, ''
+local function finished()
+    return r.kept == 1 and CACHED or ALREADY_DONE, sub(r.raw, 1, HEADER_BYTES), value()
 end
 
-local function grant(stored, q, outcome)
-    local fence = math.max(floor, stored and stored.fence or 0) + 1
-    local r = {
-        key = q.key, state = PENDING, token = q.token, fence = math.max(fence, now_ms * 1000),
-        claimed_at_ms = now_ms, lease_ms = q.lease_ms, lease_until_ms = now_ms + q.lease_ms,
-        retain_ms = q.retain_ms, done_at_ms = 0, fingerprint = q.fingerprint, kept = 0, watchers = '',
-    }
-    local head = write(r, '')
-    wake(stored, head)
+local function lost()
+    return LOST, sub(r.raw, 1, HEADER_BYTES), value()
+end
+
+local function grant(outcome)
+    local watchers = r.watchers
+    local used = r.fence > floor and r.fence or floor
+    local now_us = now_ms * 1000
+    r.state, r.token, r.fence = PENDING, q.token, now_us > used and now_us or used + 1
+    r.claimed_at_ms, r.lease_ms, r.lease_until_ms = now_ms, q.lease_ms, now_ms + q.lease_ms
+    r.retain_ms, r.done_at_ms, r.kept = q.retain_ms, 0, 0
+    r.fingerprint, r.watchers = q.fingerprint, ''
+    local head = write('')
+    wake(watchers, head)
     return outcome + CHANGED, head, ''
 end
 
-local function busy(r)
-    if r.lease_until_ms - now_ms <= r.lease_ms then return keep(IN_PROGRESS, r) end
+local function busy()
+    if r.lease_until_ms - now_ms <= r.lease_ms then return keep(IN_PROGRESS) end
     r.lease_until_ms = now_ms + r.lease_ms
-    return IN_PROGRESS + CHANGED, write(r, ''), ''
+    return IN_PROGRESS + CHANGED, write(''), ''
 end
 
-local function lost(r)
-    return LOST, string.sub(r.raw, 1, HEADER_BYTES), r.state == DONE and value_of(r) or ''
-end
-
-local function claim(stored, q)
-    local r = live(stored)
-    if q.force or not r then return grant(stored, q, CLAIMED) end
+local function claim()
+    if q.force or not is_live() then return grant(CLAIMED) end
     if r.fingerprint ~= q.fingerprint then return MISMATCH, '', '' end
-    if r.state == DONE then return finished(r) end
-    if r.token == q.token then return keep(CLAIMED, r) end
-    if now_ms < r.lease_until_ms then return busy(r) end
-    return grant(stored, q, CLAIMED + TAKEN_OVER)
+    if r.state == DONE then return finished() end
+    if r.token == q.token then return keep(CLAIMED) end
+    if now_ms < r.lease_until_ms then return busy() end
+    return grant(CLAIMED + TAKEN_OVER)
 end
 
-local function publish(stored, q)
-    local r = live(stored)
-    if not r then return LOST, '', '' end
-    if r.token ~= q.token then return lost(r) end
-    if r.state == DONE then
-        local same = (r.kept == 1) == (q.value ~= nil) and (not q.value or value_of(r) == q.value)
-        if same then return keep(OK, r) end
-        return lost(r)
-    end
-    local watched = { key = r.key, watchers = r.watchers }
+local function same_value()
+    if not q.value then return r.kept == 0 end
+    return r.kept == 1 and value() == q.value
+end
+
+local function publish()
+    if not is_live() then return LOST, '', '' end
+    if r.state == DONE and r.token == q.token and same_value() then return keep(OK) end
+    if r.state == DONE or r.token ~= q.token then return lost() end
+    local watchers = r.watchers
     r.state, r.done_at_ms, r.kept, r.watchers = DONE, now_ms, q.value and 1 or 0, ''
     if q.retain_ms >= 0 then r.retain_ms = q.retain_ms end
-    local head = write(r, q.value or '')
-    wake(watched, head)
+    local head = write(q.value or '')
+    wake(watchers, head)
     return OK + CHANGED, head, ''
 end
 
-local function release(stored, q)
-    local r = live(stored)
-    if not r then return LOST, '', '' end
-    if r.state == DONE or r.token ~= q.token then return lost(r) end
-    return drop(OK, r)
+local function release()
+    if not is_live() then return LOST, '', '' end
+    if r.state == DONE or r.token ~= q.token then return lost() end
+    return drop(OK)
 end
 
-local function renew(stored, q)
-    local r = live(stored)
-    if not r then return LOST, '', '' end
-    if r.state == DONE or r.token ~= q.token then return lost(r) end
+local function renew()
+    if not is_live() then return LOST, '', '' end
+    if r.state == DONE or r.token ~= q.token then return lost() end
     if q.lease_ms >= 0 then r.lease_ms = q.lease_ms end
     r.lease_until_ms = now_ms + r.lease_ms
-    return OK + CHANGED, write(r, ''), ''
+    return OK + CHANGED, write(''), ''
 end
 
-local function forget(stored, q)
-    local r = live(stored)
-    if not r then
-        if stored and stored.state ~= 0 then return drop(ABSENT, stored) end
+local function forget()
+    if not is_live() then
+        if r.state ~= 0 then return drop(ABSENT) end
         return ABSENT, '', ''
     end
-    if not q.force and r.state == PENDING and now_ms < r.lease_until_ms then return keep(IN_PROGRESS, r) end
-    return drop(OK, r)
+    if not q.force and r.state == PENDING and now_ms < r.lease_until_ms then return keep(IN_PROGRESS) end
+    return drop(OK)
 end
 
-local function peek(stored)
-    local r = live(stored)
-    if not r then return ABSENT, '', '' end
-    if r.state == DONE then return finished(r) end
-    return keep(IN_PROGRESS, r)
+local function peek()
+    if not is_live() then return ABSENT, '', '' end
+    if r.state == DONE then return finished() end
+    return keep(IN_PROGRESS)
 end
 
--- Registers the asking process unless there is something to tell already.
-local function watch(stored, q)
-    local r = live(stored)
-    if version(r) == q.seen then
-        local at = stored or {
-            key = q.key, state = 0, token = q.token, fence = 0, claimed_at_ms = 0, lease_ms = 0,
-            lease_until_ms = 0, retain_ms = 0, done_at_ms = 0, fingerprint = '', fingerprint_len = 0,
-            kept = 0, watchers = '', inboxes = 0, raw = string.rep('\0', HEADER_BYTES),
-        }
-        if not string.find(at.watchers, inbox, 1, true) and at.inboxes < INBOXES_MAX then
-            local value = value_of(at)
-            at.watchers = at.watchers .. inbox
-            local raw = header(at) .. at.fingerprint .. at.watchers .. value
-            if stored then redis.call('SET', at.key, raw, 'KEEPTTL')
-            else redis.call('SET', at.key, raw, 'PX', grace_ms) end
-        end
+local function version()
+    if not is_live() then return 0 end
+    return r.fence * 2 + (r.state == DONE and 1 or 0)
+end
+
+-- Leaves the asking process's inbox unless there is something to tell already. A record that is not
+-- there is written as one that counts for nothing.
+local function watch()
+    local known = string.find(r.watchers, inbox, 1, true) or #r.watchers >= INBOXES_MAX * INBOX_BYTES
+    if version() ~= q.seen or known then return peek() end
+    local content, there = value(), #r.raw > 0
+    r.watchers = r.watchers .. inbox
+    r.raw = header() .. r.fingerprint .. r.watchers .. content
+    if there then
+        call('SET', r.key, r.raw, 'KEEPTTL')
+    else
+        call('SET', r.key, r.raw, 'PX', text(grace_ms))
     end
-    return peek(stored)
+    return peek()
 end
 
-local function expire(stored)
-    if not stored or live(stored) then return OK, '', '' end
-    if stored.state == 0 then return OK, '', '' end
-    return drop(ABSENT, stored)
+local function expire()
+    if r.state == 0 or is_live() then return OK, '', '' end
+    return drop(ABSENT)
 end
 
--- As enum verb has them.
+-- As enum verb has them. PING looks at no record.
 local verbs = { [0] = claim, publish, release, renew, forget, peek, watch, expire }
 local PING = 10
 
-local answers = { now_ms, epoch, 0 }
-local arg = 2
-for i = 2, #KEYS do
+local function answer(i, at)
     local verb, flags, token, lease_ms, retain_ms, seen, fingerprint_len =
-        struct.unpack('<BBc16i8i8I8B', ARGV[arg])
-    local q = {
-        key = KEYS[i], token = token, lease_ms = lease_ms, retain_ms = retain_ms, seen = seen,
-        fingerprint = string.sub(ARGV[arg], 44, 43 + fingerprint_len),
-        force = flags % 2 >= FORCE,
-    }
-    arg = arg + 1
-    if flags >= VALUE then
-        q.value = ARGV[arg]
-        arg = arg + 1
-    end
-    local stored, failure
-    if verb ~= PING then stored, failure = read(KEYS[i]) end
-    if failure then
-        answers[i + 2] = string.char(FAILED) .. failure
-    elseif verb == PING then
-        answers[i + 2] = string.char(OK)
-    else
-        local status, head, value = verbs[verb](stored, q)
-        answers[i + 2] = string.char(status) .. head .. value
-    end
+        unpack('<BBc16i8i8I8B', ARGV[at])
+    if verb == PING then return char(OK), at + 1 end
+    q.token, q.lease_ms, q.retain_ms, q.seen = token, lease_ms, retain_ms, seen
+    q.fingerprint = fingerprint_len > 0 and sub(ARGV[at], 44, 43 + fingerprint_len) or ''
+    q.force = flags % 2 == FORCE
+    q.value = flags >= VALUE and ARGV[at + 1]
+    local after = q.value and at + 2 or at + 1
+    local _, failure = read(KEYS[i])
+    if failure then return char(FAILED) .. failure, after end
+    local status, head, content = verbs[verb]()
+    return char(status) .. head .. content, after
+end
+
+local answers = { now_ms, epoch, 0 }
+local at = 2
+for i = 2, #KEYS do
+    answers[i + 2], at = answer(i, at)
 end
 answers[3] = floor
 return answers
