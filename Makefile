@@ -42,7 +42,7 @@ else
 OPT := -O1 -fno-omit-frame-pointer -U_FORTIFY_SOURCE
 SANFLAGS := $(patsubst asan,-fsanitize=address,$(patsubst ubsan,-fsanitize=undefined -fno-sanitize-recover=undefined,$(patsubst tsan,-fsanitize=thread,$(subst $(comma), ,$(SAN)))))
 endif
-DEPS := sqlite3 libcrypto jansson
+DEPS := sqlite3 libpq hiredis libcrypto jansson
 PQ_CFLAGS := $(shell pkg-config --cflags-only-I libpq 2>/dev/null)
 CPPFLAGS_ALL = -Iinclude -Isrc -I. $(PQ_CFLAGS) -D_GNU_SOURCE $(DEFS) $(CPPFLAGS)
 CFLAGS_ALL = -std=gnu11 -g $(OPT) -fPIC -fvisibility=hidden -pthread $(WARN) $(WERROR) $(HARDEN) $(SANFLAGS) $(CFLAGS)
@@ -56,7 +56,8 @@ cli_src := $(filter-out %_test.c,$(wildcard src/cli/*.c))
 unit_src := $(wildcard src/*/*_test.c)
 obj = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
 
-lib_obj := $(call obj,$(lib_src)) $(BUILD)/obj/gen/redis_script.o
+migrations := $(patsubst src/store/postgres/%.sql,$(BUILD)/obj/gen/postgres_%.o,$(wildcard src/store/postgres/*.sql))
+lib_obj := $(call obj,$(lib_src)) $(BUILD)/obj/gen/redis_script.o $(migrations)
 cli_obj := $(call obj,$(cli_src))
 internal := $(BUILD)/internal.a
 support_obj := $(call obj,$(wildcard tests/support/*.c))
@@ -72,6 +73,10 @@ $(BUILD)/obj/%.o: %.c
 $(BUILD)/gen/redis_script.c: src/store/redis.lua tools/embed
 	@mkdir -p $(@D)
 	$(Q)tools/embed redis_script $< >$@
+
+$(BUILD)/gen/postgres_%.c: src/store/postgres/%.sql tools/embed
+	@mkdir -p $(@D)
+	$(Q)tools/embed postgres_$(subst -,_,$*) $< >$@
 
 $(BUILD)/obj/gen/%.o: $(BUILD)/gen/%.c
 	@mkdir -p $(@D)
@@ -110,6 +115,7 @@ $(eval $(call suite,model,))
 $(eval $(call suite,schedule,))
 $(eval $(call suite,sim,))
 $(eval $(call suite,threads,))
+$(eval $(call suite,fault,))
 $(eval $(call suite,oom,$(addprefix -Wl$(comma)--wrap=,malloc calloc realloc free strdup)))
 
 # The museum drives the simulator, the schedules and the model: their code is in it, but not
