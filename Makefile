@@ -74,6 +74,7 @@ $(BUILD)/gen/redis_script.c: src/store/redis.lua tools/embed
 	@mkdir -p $(@D)
 	$(Q)tools/embed redis_script $< >$@
 
+.PRECIOUS: $(BUILD)/gen/postgres_%.c
 $(BUILD)/gen/postgres_%.c: src/store/postgres/%.sql tools/embed
 	@mkdir -p $(@D)
 	$(Q)tools/embed postgres_$(subst -,_,$*) $< >$@

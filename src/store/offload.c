@@ -42,6 +42,7 @@ struct offload {
     struct list queued, executed;
     bool stop, idle, watching, foreign;
 
+    int64_t looked_ms; /* worker only: between two batches, for foreign writes */
     pthread_t thread;
     bool started;
     int work_fd; /* wakes the worker */
@@ -67,7 +68,7 @@ static void unpoke(struct offload *o)
 
 static bool others_write(const struct offload *o)
 {
-    return (o->inner->caps & CAP_SHARED) && o->inner->class->foreign_wrote;
+    return (o->inner->caps & CAP_SHARED) && (o->inner->caps & CAP_NOTIFY);
 }
 
 /* How long to sleep: for ever, unless somebody waits for a change that others make. */
@@ -76,24 +77,31 @@ struct nap {
     int timeout_ms;
 };
 
+static int longer(int poll_ms)
+{
+    return poll_ms * 3 / 2 > POLL_MS_MAX ? POLL_MS_MAX : poll_ms * 3 / 2;
+}
+
 static struct nap nap_for(struct offload *o, bool watching, int *poll_ms)
 {
     if (!watching || !others_write(o)) {
         *poll_ms = POLL_MS_MIN;
         return (struct nap){ .fd = -1, .timeout_ms = -1 };
     }
-    int fd = o->inner->class->foreign_fd(o->inner);
+    int fd = o->inner->class->foreign_fd ? o->inner->class->foreign_fd(o->inner) : -1;
     if (fd >= 0) return (struct nap){ .fd = fd, .timeout_ms = NET_MS };
     int timeout_ms = *poll_ms;
-    *poll_ms = *poll_ms * 3 / 2 > POLL_MS_MAX ? POLL_MS_MAX : *poll_ms * 3 / 2;
+    *poll_ms = longer(*poll_ms);
     return (struct nap){ .fd = -1, .timeout_ms = timeout_ms };
 }
 
-/* Has anybody else written? Then the loop has its parked watches executed again. */
+/* Has anybody else written? Then the loop has its parked watches executed again. A store that
+ * cannot tell has them executed anyway, and less and less often. */
 static void look_for_foreign(struct offload *o, int *poll_ms)
 {
-    if (!others_write(o) || !o->inner->class->foreign_wrote(o->inner)) return;
-    *poll_ms = POLL_MS_MIN;
+    bool (*wrote)(struct store *) = o->inner->class->foreign_wrote;
+    if (!others_write(o) || (wrote && !wrote(o->inner))) return;
+    if (wrote) *poll_ms = POLL_MS_MIN;
     pthread_mutex_lock(&o->lock);
     o->foreign = true;
     pthread_mutex_unlock(&o->lock);
@@ -144,6 +152,26 @@ static bool stopped(struct offload *o)
     return stop;
 }
 
+static bool new_watch(struct op **ops, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (ops[i]->verb == VERB_WATCH && !ops[i]->polled) return true;
+    return false;
+}
+
+/* A busy worker never sleeps, so it looks between two batches; where a look costs a question to
+ * the server, no more often than it would have done in its sleep. */
+static void look_while_busy(struct offload *o, int *poll_ms)
+{
+    struct clock clock = clock_monotonic();
+    int64_t now_ms = clock_now_ms(&clock);
+    bool asks = !o->inner->class->foreign_wrote;
+    if (asks && now_ms - o->looked_ms < *poll_ms) return;
+    if (asks) *poll_ms = longer(*poll_ms);
+    o->looked_ms = now_ms;
+    look_for_foreign(o, poll_ms);
+}
+
 static void *worker(void *ctx)
 {
     struct offload *o = ctx;
@@ -156,9 +184,10 @@ static void *worker(void *ctx)
             worker_sleep(o, watching, &poll_ms);
             continue;
         }
+        if (new_watch(ops, count)) poll_ms = POLL_MS_MIN;
         o->inner->class->exec(o->inner, ops, count);
         hand_back(o, ops, count);
-        if (watching) look_for_foreign(o, &poll_ms); /* a busy worker never sleeps */
+        if (watching) look_while_busy(o, &poll_ms);
     }
     return NULL;
 }
@@ -201,6 +230,7 @@ static void offload_collect(struct source *source)
     for (struct link *at; (at = list_pop(&executed));)
         watches_settle(&o->watches, container_of(at, struct op, link), &o->finished);
     if (foreign) watches_unpark_all(&o->watches, &again);
+    list_each (&again, at) container_of(at, struct op, link)->polled = true;
     if (!list_empty(&again)) enqueue(o, &again);
     set_watching(o);
 

@@ -104,6 +104,7 @@ struct op {
     /* the store's while it owns the op */
     struct link link;
     bool canceled, parked;   /* parked: a WATCH whose record is still what was seen */
+    bool polled;             /* a WATCH that is executed again, just in case */
     bool degraded, at_coord; /* tiered: coord failed; coord granted the claim, has the watch */
     void *step;              /* tiered: ready for what coord has to be told */
     struct loop *loop;

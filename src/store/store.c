@@ -6,8 +6,9 @@
 #include <stdio.h>
 #include <string.h>
 
-static const struct store_class *const classes[] = { &memory_class, &sqlite_class,
-                                                     &redis_class };
+static const struct store_class *const classes[] = {
+    &memory_class, &sqlite_class, &redis_class, &postgres_class, &postgresql_class,
+};
 
 static const struct store_class *class_of(const char *url, const char **ret_rest)
 {
@@ -20,13 +21,15 @@ static const struct store_class *class_of(const char *url, const char **ret_rest
     return NULL;
 }
 
+/* Shows the scheme only: what follows may hold a password. */
 static int unknown_store(const char *url, struct err *reterr)
 {
     char known[120] = "";
     size_t len = 0;
     for (size_t i = 0; i < sizeof classes / sizeof classes[0] && len < sizeof known; i++)
         len += (size_t)snprintf(known + len, sizeof known - len, " %s:", classes[i]->scheme);
-    return err_set(reterr, ERR_INVALID, "unknown store \"%.40s\"; known are%s", url, known);
+    return err_set(reterr, ERR_INVALID, "unknown store \"%.*s\"; known are%s",
+                   (int)strcspn(url, ":/@") % 40, url, known);
 }
 
 int store_open_bare(const char *url, const struct store_env *env, struct store **ret_store,
@@ -36,6 +39,32 @@ int store_open_bare(const char *url, const struct store_env *env, struct store *
     const struct store_class *class = class_of(url, &rest);
     if (!class) return unknown_store(url, reterr);
     return class->open(rest, env, ret_store, reterr);
+}
+
+static int open_lane(const char *url, const struct store_env *env, struct store **ret_store,
+                     struct err *reterr)
+{
+    struct store *bare;
+    int r = store_open_bare(url, env, &bare, reterr);
+    return r ? r : offload_open(bare, env, ret_store, reterr);
+}
+
+/* A thread and a connection each; the first one is open already. */
+static int open_lanes(const char *url, struct store *bare, const struct store_env *env,
+                      struct store **ret_store, struct err *reterr)
+{
+    struct store *lanes[STORE_LANES_MAX];
+    unsigned want = bare->lanes < STORE_LANES_MAX ? bare->lanes : STORE_LANES_MAX, count = 0;
+    int r = offload_open(bare, env, &lanes[0], reterr);
+    if (!r && want <= 1) {
+        *ret_store = lanes[0];
+        return 0;
+    }
+    for (count = r ? 0 : 1; !r && count < want; count += !r)
+        r = open_lane(url, env, &lanes[count], reterr);
+    if (!r) return lanes_open(lanes, count, env, ret_store, reterr);
+    while (count) store_close(lanes[--count]);
+    return r;
 }
 
 int store_open(const char *url, const struct store_env *env, struct store **ret_store,
@@ -48,8 +77,27 @@ int store_open(const char *url, const struct store_env *env, struct store **ret_
         *ret_store = bare;
         return 0;
     }
-    if (bare->caps & CAP_BLOCKS) return offload_open(bare, env, ret_store, reterr);
+    if (bare->caps & CAP_BLOCKS) return open_lanes(url, bare, env, ret_store, reterr);
     return direct_open(bare, env, ret_store, reterr);
+}
+
+int store_migrate(const char *url, const struct store_env *env, bool print, store_say *say,
+                  void *ctx, struct err *reterr)
+{
+    const char *rest;
+    struct store *opened;
+    const struct store_class *class = class_of(url, &rest);
+    if (!class) return unknown_store(url, reterr);
+    if (class->migrate) return class->migrate(rest, env, print, say, ctx, reterr);
+    if (print)
+        return err_set(reterr, ERR_UNSUPPORTED,
+                       "%s: brings its schema up to date by itself: there is no SQL to apply",
+                       class->scheme);
+    int r = class->open(rest, env, &opened, reterr);
+    if (r) return r;
+    store_close(opened);
+    say(ctx, "up to date: it sees to that whenever it is opened");
+    return 0;
 }
 
 void store_close(struct store *s)
@@ -69,7 +117,7 @@ void store_submit(struct store *s, struct op *op)
     CHECK(!link_used(&op->link));
     CHECK(verb_info[op->verb].keyed == (op->frame.len > 0));
     op->loop = s->loop;
-    op->canceled = op->parked = false;
+    op->canceled = op->parked = op->polled = false;
     op->submitted_ms = s->loop->now_ms;
     s->loop->submitting++;
     s->class->submit(s, op);

@@ -46,6 +46,8 @@ struct store_env {
 
 struct store;
 
+typedef void store_say(void *ctx, const char *text);
+
 struct store_class {
     const char *scheme; /* "memory": URLs "memory:", "memory:anything" */
     const char *usage;  /* one line for `once help` and for errors */
@@ -61,7 +63,12 @@ struct store_class {
     /* Does it still do something that no caller waits for? NULL: never. */
     bool (*idle)(const struct store *);
 
-    /* exec stores with CAP_NOTIFY and CAP_SHARED only; called on the thread that runs exec. */
+    /* Brings the schema up to date, or says the SQL for it. NULL: opening does it. */
+    int (*migrate)(const char *rest, const struct store_env *env, bool print, store_say *say,
+                   void *ctx, struct err *reterr);
+
+    /* exec stores with CAP_NOTIFY and CAP_SHARED only; called on the thread that runs exec.
+     * NULL: it cannot tell, parked watches are executed again and again. */
     int (*foreign_fd)(struct store *);     /* readable when others may have written; -1: poll */
     bool (*foreign_wrote)(struct store *); /* has anybody else written since the last call? */
 };
@@ -80,6 +87,9 @@ int store_open(const char *url, const struct store_env *env, struct store **ret_
 /* Opens the bare store, as tests and wrappers need it. */
 int store_open_bare(const char *url, const struct store_env *env, struct store **ret_store,
                     struct err *reterr);
+/* Brings what is behind the URL up to date (or, with print, says how), and says what it did. */
+int store_migrate(const char *url, const struct store_env *env, bool print, store_say *say,
+                  void *ctx, struct err *reterr);
 void store_close(struct store *s); /* NULL is fine; no op may be in flight, and store_idle() */
 
 bool store_idle(const struct store *s); /* may it be closed? */
@@ -94,6 +104,8 @@ int offload_open(struct store *inner, const struct store_env *env, struct store 
                  struct err *reterr);
 int traced_open(struct store *inner, const struct store_env *env, struct store **ret_store,
                 struct err *reterr);
+
+enum { STORE_LANES_MAX = 64 };
 
 /* Keyed ops go to the lane of their key, the rest to the first. Owns all of them. */
 int lanes_open(struct store **lanes, unsigned count, const struct store_env *env,
@@ -111,7 +123,8 @@ struct tiered_options {
 int tiered_open(struct store *coord, struct store *ledger, const struct tiered_options *options,
                 const struct store_env *env, struct store **ret_store, struct err *reterr);
 
-extern const struct store_class memory_class, sqlite_class, redis_class;
+extern const struct store_class memory_class, sqlite_class, redis_class, postgres_class,
+    postgresql_class;
 
 /* For tests and the simulator: forget everything, as a flushed cache would. */
 void memory_flush(struct store *memory);

@@ -1,0 +1,74 @@
+/* lanes.c - several connections to one store, each with its own batches.
+ *
+ * Guarantees: an op about a key goes to the lane of that key, so ops on one key keep their
+ * order and a watch stands where the changes to its key pass by; everything else goes to the
+ * first lane. Which lane is a matter of this process alone. */
+#include "base/map.h"
+#include "store/store.h"
+
+#include <stdlib.h>
+
+struct lanes {
+    struct store base;
+    uint64_t seed[2];
+    unsigned count;
+    struct store *lanes[STORE_LANES_MAX];
+};
+
+static struct store *lane_of(const struct lanes *l, const struct op *op)
+{
+    if (op->frame.len == 0) return l->lanes[0];
+    return l->lanes[siphash13(l->seed, op->frame) % l->count];
+}
+
+static void lanes_submit(struct store *s, struct op *op)
+{
+    store_submit(lane_of((struct lanes *)s, op), op);
+}
+
+static void lanes_cancel(struct store *s, struct op *op)
+{
+    store_cancel(lane_of((struct lanes *)s, op), op);
+}
+
+static bool lanes_idle(const struct store *s)
+{
+    const struct lanes *l = (const struct lanes *)s;
+    for (unsigned i = 0; i < l->count; i++)
+        if (!store_idle(l->lanes[i])) return false;
+    return true;
+}
+
+static void lanes_close(struct store *s)
+{
+    struct lanes *l = (struct lanes *)s;
+    for (unsigned i = 0; i < l->count; i++) store_close(l->lanes[i]);
+    free(l);
+}
+
+static const struct store_class lanes_class = {
+    .scheme = "lanes",
+    .close = lanes_close,
+    .submit = lanes_submit,
+    .cancel = lanes_cancel,
+    .idle = lanes_idle,
+};
+
+int lanes_open(struct store **lanes, unsigned count, const struct store_env *env,
+               struct store **ret_store, struct err *reterr)
+{
+    CHECK(count >= 1 && count <= STORE_LANES_MAX);
+    struct lanes *l = malloc(sizeof *l);
+    if (!l) {
+        for (unsigned i = 0; i < count; i++) store_close(lanes[i]);
+        return err_set(reterr, ERR_NOMEM, "out of memory opening a store");
+    }
+    *l = (struct lanes){ .seed = { rng_u64(env->rng), rng_u64(env->rng) }, .count = count };
+    for (unsigned i = 0; i < count; i++) l->lanes[i] = lanes[i];
+    l->base = (struct store){ .class = &lanes_class,
+                              .caps = lanes[0]->caps,
+                              .loop = env->loop,
+                              .epoch = lanes[0]->epoch };
+    *ret_store = &l->base;
+    return 0;
+}

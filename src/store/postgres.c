@@ -1,0 +1,476 @@
+/* postgres.c - claims in a PostgreSQL database: the ledger of a fleet.
+ *
+ * Guarantees: each op is decided by the rules on what was read, by the server's clock, and
+ * carried out only if the row is still what was read: compare-and-set, never a lock held while
+ * the server waits for us, so a stopped client blocks nobody. A batch is one read and, if
+ * anything changed, one transaction, durable when exec() returns; what changes nothing writes,
+ * locks and flushes nothing. A row that lost the race is read and decided again; every such
+ * round means that somebody else got ahead. An op that poisons a batch fails alone. The fence of
+ * a key outlives the key: a dropped row keeps it, the sweep moves it to the floor.
+ * Does not: keep anything in the session (a pooler may share it), or take longer than timeout_ms
+ * for a batch that changes up to CHUNK_BYTES.
+ *
+ *   read --> decide --nothing changed--> answer
+ *     ^         '--changed--> write --written--> answer
+ *     '---- somebody else was faster ---'  '--no answer--> AMBIGUOUS: asked again with the token
+ *
+ * The connection is in postgres_db.c, rows in postgres_rows.c, the schema in postgres/. */
+#include "base/check.h"
+#include "store/postgres_rows.h"
+
+#include <stdlib.h>
+
+enum {
+    CHUNK_BYTES = 8 << 20,  /* of values in one transaction */
+    DECISION_MS = 1000,     /* how old a decision may be when it is carried out ... */
+    GRACE_MS = 60000,       /* ... and how long a row is kept after it is gone: much longer */
+    DROPPED_PER_CLAIM = 20, /* the sweep removes so many dropped ones beside each claim */
+};
+
+struct postgres {
+    struct store base;
+    struct pgdb db;
+    struct clock wall;
+    bool wall_rules;
+    struct moment at; /* of the last read */
+    uint64_t epoch;
+    uint64_t used_fence; /* the highest one that was dropped here */
+    size_t slot_count;
+    struct slot slots[BATCH_MAX];
+    struct slot *slot_of[BATCH_MAX]; /* by op */
+    struct rows keys, inserts, updates;
+};
+
+static struct postgres *postgres_of(struct store *s)
+{
+    return container_of(s, struct postgres, base);
+}
+
+static void op_refuse(struct op *op, const struct err *err)
+{
+    op_clear_answer(op);
+    op->err = *err;
+}
+
+/* ---- slots ---- */
+
+struct place {
+    struct op *op;
+    size_t at;
+};
+
+static int place_cmp(const void *a, const void *b)
+{
+    const struct place *x = a, *y = b;
+    int order = bytes_cmp(x->op->frame, y->op->frame);
+    return order ? order : (x->at < y->at ? -1 : 1);
+}
+
+/* One slot per key, in the order of the keys: everybody takes row locks in the same order. */
+static void slots_make(struct postgres *s, struct op **ops, size_t count)
+{
+    struct place places[BATCH_MAX];
+    for (size_t i = 0; i < count; i++) places[i] = (struct place){ ops[i], i };
+    qsort(places, count, sizeof places[0], place_cmp);
+    s->slot_count = 0;
+    for (size_t i = 0; i < count; i++) {
+        if (i == 0 || !bytes_eq(places[i].op->frame, places[i - 1].op->frame))
+            s->slots[s->slot_count++] = (struct slot){ .key = places[i].op->key };
+        s->slot_of[places[i].at] = &s->slots[s->slot_count - 1];
+    }
+}
+
+static void slots_clear(struct postgres *s)
+{
+    for (size_t i = 0; i < s->slot_count; i++) slot_forget(&s->slots[i]);
+    s->slot_count = 0;
+}
+
+/* ---- read ---- */
+
+static void raise_floor(struct postgres *s, uint64_t fence)
+{
+    if (fence > s->used_fence) s->used_fence = fence;
+    if (fence > s->at.fence_floor) s->at.fence_floor = fence;
+}
+
+static int take_moment(struct postgres *s, const PGresult *q, struct err *reterr)
+{
+    if (PQntuples(q) == 0 || pg_number(q, 0, READ_FLOOR) < 0)
+        return err_set(reterr, ERR_CORRUPT, "postgres: the row of the table meta is missing");
+    s->epoch = (uint64_t)pg_number(q, 0, READ_EPOCH);
+    s->at.now_ms = s->wall_rules ? clock_now_ms(&s->wall) : pg_number(q, 0, READ_NOW);
+    s->at.fence_floor = (uint64_t)pg_number(q, 0, READ_FLOOR);
+    raise_floor(s, s->used_fence);
+    return 0;
+}
+
+static int take_rows(struct postgres *s, const PGresult *q, struct err *reterr)
+{
+    for (int row = 0; s->keys.count && row < PQntuples(q); row++) {
+        int64_t n = pg_number(q, row, READ_N);
+        if (n < 1 || n > (int64_t)s->keys.count)
+            return err_set(reterr, ERR_CORRUPT, "postgres: an answer to another question");
+        slot_decode(s->keys.slots[n - 1], q, row, READ_ROW);
+    }
+    return 0;
+}
+
+/* Reading changes nothing, so a connection that turns out to be stale costs one more try. */
+static int read_query(struct postgres *s, struct pg_statement *read, struct err *reterr)
+{
+    int r = pgdb_query(&s->db, read, reterr);
+    if (!r || s->db.failed != PG_LOST || pgdb_late(&s->db)) return r;
+    r = pgdb_begin(&s->db, reterr);
+    return r ? r : pgdb_query(&s->db, read, reterr);
+}
+
+/* Without unsettled slots only the moment. */
+static int read_slots(struct postgres *s, struct err *reterr)
+{
+    rows_clear(&s->keys);
+    for (size_t i = 0; i < s->slot_count; i++)
+        if (!s->slots[i].settled) rows_add_key(&s->keys, &s->slots[i]);
+    if (rows_failed(&s->keys))
+        return err_set(reterr, rows_failed(&s->keys), "out of memory asking postgres:");
+    struct pg_params params = { .count = 0 };
+    rows_params(&s->keys, ROWS_NAME + 1, &params);
+    struct pg_statement read = { PGSQL_READ, &params };
+    int r = read_query(s, &read, reterr);
+    if (!r) r = take_moment(s, read.result, reterr);
+    if (!r) r = take_rows(s, read.result, reterr);
+    PQclear(read.result);
+    return r;
+}
+
+/* ---- decide ---- */
+
+static void decide_op(struct postgres *s, struct slot *slot, struct op *op)
+{
+    op->epoch = s->epoch;
+    if (slot->bad.code) {
+        op_refuse(op, &slot->bad);
+        return;
+    }
+    struct moment at = s->at;
+    if (slot->used_fence > at.fence_floor && !slot->present) at.fence_floor = slot->used_fence;
+    struct verdict v = op_decide(op, slot_record(slot), at);
+    if (v.change == CHANGE_DROP) raise_floor(s, slot->record.fence);
+    slot_apply(slot, &v);
+    op->changed = v.change != CHANGE_NONE;
+}
+
+static void decide(struct postgres *s, struct op **ops, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (!s->slot_of[i]->settled) decide_op(s, s->slot_of[i], ops[i]);
+    for (size_t i = 0; i < s->slot_count; i++)
+        if (!s->slots[i].changed) s->slots[i].settled = true;
+}
+
+/* ---- write ---- */
+
+static size_t changed_rows(struct postgres *s)
+{
+    rows_clear(&s->inserts);
+    rows_clear(&s->updates);
+    for (size_t i = 0; i < s->slot_count; i++) {
+        struct slot *slot = &s->slots[i];
+        if (!slot->settled)
+            rows_add(slot->stored ? &s->updates : &s->inserts, slot, s->at.now_ms);
+    }
+    return s->inserts.count + s->updates.count;
+}
+
+/* The numbers that come back are those of the rows that were written. */
+static void settle_written(struct rows *rows, const PGresult *q)
+{
+    for (int row = 0; row < PQntuples(q); row++) {
+        int64_t n = pg_number(q, row, 0);
+        CHECK(n >= 1 && n <= (int64_t)rows->count);
+        rows->slots[n - 1]->settled = true;
+    }
+}
+
+static int write_rows(struct postgres *s, struct err *reterr)
+{
+    struct pg_params params[2] = { { .count = 0 }, { .count = 0 } };
+    struct pg_statement statements[2];
+    struct rows *rows[2];
+    size_t count = 0;
+    struct {
+        struct rows *rows;
+        enum pgsql sql;
+        size_t columns;
+    } kinds[] = { { &s->inserts, PGSQL_INSERT, ROWS_VALUE + 1 },
+                  { &s->updates, PGSQL_UPDATE, ROWS_COLUMNS } };
+    if (rows_failed(&s->inserts) || rows_failed(&s->updates)) {
+        s->db.failed = PG_REFUSED;
+        return err_set(reterr, ERR_NOMEM, "out of memory writing to postgres:");
+    }
+    for (size_t i = 0; i < 2; i++) {
+        if (kinds[i].rows->count == 0) continue;
+        pg_param_number(&params[i], s->wall_rules ? INT64_MAX : s->at.now_ms + DECISION_MS);
+        rows_params(kinds[i].rows, kinds[i].columns, &params[i]);
+        rows[count] = kinds[i].rows;
+        statements[count++] = (struct pg_statement){ kinds[i].sql, &params[i] };
+    }
+    int r = pgdb_transact(&s->db, statements, count, reterr);
+    for (size_t i = 0; !r && i < count; i++) {
+        settle_written(rows[i], statements[i].result);
+        PQclear(statements[i].result);
+    }
+    return r;
+}
+
+/* ---- what could not be carried out ---- */
+
+/* An op on a row that was to be changed has seen what was not written. */
+static void refuse_unsettled(struct postgres *s, struct op **ops, size_t count,
+                             const struct err *cause)
+{
+    struct err ambiguous = *cause;
+    if (s->db.failed == PG_LOST)
+        err_set(&ambiguous, ERR_AMBIGUOUS,
+                "the commit was not answered, the change may have been made: %.110s",
+                cause->text);
+    for (size_t i = 0; i < count; i++)
+        if (!s->slot_of[i]->settled) op_refuse(ops[i], ops[i]->changed ? &ambiguous : cause);
+}
+
+/* ---- a batch of ops with keys ---- */
+
+static bool any_unsettled(const struct postgres *s)
+{
+    for (size_t i = 0; i < s->slot_count; i++)
+        if (!s->slots[i].settled) return true;
+    return false;
+}
+
+/* One round. 0: all are answered; 1: somebody else was faster, another round; negative: error.
+ */
+static int round_of(struct postgres *s, struct op **ops, size_t count, struct err *reterr)
+{
+    int r = read_slots(s, reterr);
+    if (r) {
+        if (s->db.failed == PG_LOST) s->db.failed = PG_REFUSED; /* a read changes nothing */
+        return r;
+    }
+    decide(s, ops, count);
+    if (changed_rows(s) == 0) return 0;
+    r = write_rows(s, reterr);
+    if (r && s->db.failed == PG_AGAIN) return 1;
+    return r ? r : any_unsettled(s);
+}
+
+/* False: nothing was written because of one of the ops; the unsettled ones are to be tried one
+ * by one. */
+static bool exec_together(struct postgres *s, struct op **ops, size_t count)
+{
+    struct err err = { 0 };
+    int r = pgdb_begin(&s->db, &err);
+    if (!r) do
+            r = round_of(s, ops, count, &err);
+        while (r > 0 && !pgdb_late(&s->db));
+    if (r == 0) return true;
+    if (r < 0 && s->db.failed == PG_BAD_OP && count > 1) return false;
+    if (r > 0) {
+        s->db.failed = PG_REFUSED;
+        err_set(&err, ERR_UNAVAILABLE, "postgres: others were faster for %lld ms",
+                (long long)s->db.options.timeout_ms);
+    }
+    refuse_unsettled(s, ops, count, &err);
+    return true;
+}
+
+static void exec_one(struct postgres *s, struct op *op)
+{
+    slots_make(s, &op, 1);
+    exec_together(s, &op, 1);
+    slots_clear(s);
+}
+
+/* A lock that somebody keeps for long costs each op on it the lock time-out: not too many. */
+static void exec_keyed(struct postgres *s, struct op **ops, size_t count)
+{
+    struct op *alone[BATCH_MAX];
+    size_t alone_count = 0;
+    int64_t until_ms = pgdb_now_ms() + 2 * s->db.options.timeout_ms;
+    slots_make(s, ops, count);
+    bool together = exec_together(s, ops, count);
+    for (size_t i = 0; !together && i < count; i++)
+        if (!s->slot_of[i]->settled) alone[alone_count++] = ops[i];
+    slots_clear(s);
+    struct err late;
+    err_set(&late, ERR_UNAVAILABLE, "postgres: another session is in the way of this batch");
+    for (size_t i = 0; i < alone_count; i++) {
+        if (pgdb_now_ms() < until_ms)
+            exec_one(s, alone[i]);
+        else
+            op_refuse(alone[i], &late);
+    }
+}
+
+/* ---- ops about many rows ---- */
+
+static int64_t limit_of(const struct op *op)
+{
+    return op->limit < INT32_MAX ? (int64_t)op->limit : INT32_MAX;
+}
+
+static int run_expire(struct postgres *s, struct op *op, struct err *reterr)
+{
+    struct pg_params params = { .count = 0 };
+    pg_param_number(&params, s->wall_rules ? s->at.now_ms : s->at.now_ms - GRACE_MS);
+    pg_param_number(&params, limit_of(op));
+    pg_param_number(&params, limit_of(op) * DROPPED_PER_CLAIM);
+    struct pg_statement sweep = { PGSQL_SWEEP, &params };
+    int r = pgdb_transact(&s->db, &sweep, 1, reterr);
+    if (r && s->db.failed == PG_LOST) reterr->code = ERR_AMBIGUOUS;
+    if (r) return reterr->code;
+    op->count = (size_t)pg_number(sweep.result, 0, 0);
+    raise_floor(s, (uint64_t)pg_number(sweep.result, 0, 1));
+    PQclear(sweep.result);
+    op->changed = op->count > 0;
+    return 0;
+}
+
+static int run_scan(struct postgres *s, struct op *op, struct err *reterr)
+{
+    struct pg_params params = { .count = 0 };
+    pg_param(&params, PG_BYTEA, op->key.scope);
+    pg_param(&params, PG_BYTEA, op->key.name);
+    pg_param_number(&params, s->at.now_ms);
+    pg_param_number(&params, limit_of(op) + 1);
+    struct pg_statement scan = { op->all_scopes ? PGSQL_SCAN_ALL : PGSQL_SCAN, &params };
+    int r = pgdb_query(&s->db, &scan, reterr);
+    int rows = r ? 0 : PQntuples(scan.result);
+    for (int row = 0; !r && row < rows && op->scan.count < op->limit; row++)
+        r = scan_decode(op, scan.result, row, s->at.now_ms, reterr);
+    op->scan.more = (size_t)rows > op->limit;
+    PQclear(scan.result);
+    return r;
+}
+
+static int run_stats(struct postgres *s, struct op *op, struct err *reterr)
+{
+    struct pg_params params = { .count = 0 };
+    pg_param_number(&params, s->at.now_ms);
+    struct pg_statement stats = { PGSQL_STATS, &params };
+    int r = pgdb_query(&s->db, &stats, reterr);
+    if (r) return r;
+    op->stats = (struct store_stats){ .pending = (uint64_t)pg_number(stats.result, 0, 0),
+                                      .lapsed = (uint64_t)pg_number(stats.result, 0, 1),
+                                      .done = (uint64_t)pg_number(stats.result, 0, 2),
+                                      .gone = (uint64_t)pg_number(stats.result, 0, 3),
+                                      .bytes = (uint64_t)pg_number(stats.result, 0, 4),
+                                      .fence_floor = s->at.fence_floor,
+                                      .now_ms = s->at.now_ms };
+    PQclear(stats.result);
+    return 0;
+}
+
+typedef int run_verb(struct postgres *, struct op *, struct err *);
+
+static run_verb *const run_unkeyed[VERBS] = {
+    [VERB_EXPIRE] = run_expire,
+    [VERB_SCAN] = run_scan,
+    [VERB_STATS] = run_stats,
+};
+
+/* The moment was read: for a ping that is all. */
+static void exec_unkeyed(struct postgres *s, struct op *op)
+{
+    struct err err;
+    op_clear_answer(op);
+    int r = pgdb_begin(&s->db, &err);
+    if (!r) r = read_slots(s, &err);
+    if (!r && run_unkeyed[op->verb]) r = run_unkeyed[op->verb](s, op, &err);
+    op->epoch = s->epoch;
+    op->out.outcome = OUTCOME_OK;
+    if (r) op_refuse(op, &err);
+}
+
+/* ---- exec ---- */
+
+/* How many of them go into one transaction: keyed ones, up to a size. */
+static size_t chunk_of(struct op **ops, size_t count)
+{
+    size_t len = 0, bytes = 0;
+    for (; len < count && len < BATCH_MAX; len++) {
+        if (!verb_info[ops[len]->verb].keyed) break;
+        bytes += blob_bytes(ops[len]->in.value).len;
+        if (len && bytes > CHUNK_BYTES) break;
+    }
+    return len;
+}
+
+static void postgres_exec(struct store *base, struct op **ops, size_t count)
+{
+    struct postgres *s = postgres_of(base);
+    for (size_t i = 0; i < count;) {
+        size_t keyed = chunk_of(ops + i, count - i);
+        if (keyed)
+            exec_keyed(s, ops + i, keyed);
+        else
+            exec_unkeyed(s, ops[i]);
+        i += keyed ? keyed : 1;
+    }
+}
+
+/* ---- life ---- */
+
+static void postgres_close(struct store *base)
+{
+    struct postgres *s = postgres_of(base);
+    slots_clear(s);
+    pgdb_close(&s->db);
+    rows_fini(&s->keys);
+    rows_fini(&s->inserts);
+    rows_fini(&s->updates);
+    free(s);
+}
+
+static int settle(struct postgres *s, const struct store_env *env, struct err *reterr)
+{
+    int r = pgdb_open(&s->db, env->rng, reterr);
+    if (!r) r = postgres_schema_settle(&s->db, reterr);
+    if (!r) r = read_slots(s, reterr);
+    s->base.epoch = s->epoch;
+    return r;
+}
+
+static int postgres_open(const char *rest, const struct store_env *env,
+                         struct store **ret_store, struct err *reterr)
+{
+    struct postgres *s = calloc(1, sizeof *s);
+    if (!s) return err_set(reterr, ERR_NOMEM, "out of memory opening postgres:");
+    s->base = (struct store){ .class = &postgres_class,
+                              .caps = postgres_class.caps,
+                              .loop = env->loop };
+    s->wall = env->wall;
+    s->wall_rules = env->wall_rules;
+    rows_init(&s->keys);
+    rows_init(&s->inserts);
+    rows_init(&s->updates);
+    int r = postgres_options_parse(rest, &s->db.options, reterr);
+    s->base.lanes = (unsigned)s->db.options.connections;
+    if (!r) r = settle(s, env, reterr);
+    if (r) {
+        postgres_close(&s->base);
+        return r;
+    }
+    *ret_store = &s->base;
+    return 0;
+}
+
+#define POSTGRES_CLASS(name)                                                                   \
+    {                                                                                          \
+        .scheme = name, .usage = name "://HOST/DATABASE",                                      \
+        .caps = CAP_CLAIMS | CAP_DURABLE | CAP_SHARED | CAP_NOTIFY | CAP_BLOCKS,               \
+        .open = postgres_open, .close = postgres_close, .exec = postgres_exec,                 \
+        .migrate = postgres_migrate,                                                           \
+    }
+
+const struct store_class postgres_class = POSTGRES_CLASS("postgres");
+const struct store_class postgresql_class = POSTGRES_CLASS("postgresql");

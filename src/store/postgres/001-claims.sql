@@ -1,0 +1,177 @@
+-- 001-claims.sql - the claims of a ledger, and the four ways to touch them.
+--
+-- Runs with search_path set to the schema it lives in, inside a transaction, and may be run again.
+-- Nothing here decides anything: the rules are in the program, which reads, decides, and writes
+-- only what is still as it was read (rev and fence). The functions keep their plans for as long as
+-- a session lasts, also behind a pooler that moves clients between sessions, and plan for an index
+-- whatever the table looked like when they were first called.
+
+CREATE TABLE IF NOT EXISTS versions (
+    version integer PRIMARY KEY,
+    applied_at timestamptz NOT NULL DEFAULT clock_timestamp()
+);
+
+CREATE TABLE IF NOT EXISTS meta (
+    id integer PRIMARY KEY CHECK (id = 1),
+    epoch bigint NOT NULL,      -- random at creation; another one: everything was forgotten
+    fence_floor bigint NOT NULL -- the highest fence of a row that was deleted
+);
+INSERT INTO meta
+VALUES (1, ('x' || substr(md5(random()::text || clock_timestamp()::text), 1, 15))::bit(60)::bigint | 1, 0)
+ON CONFLICT DO NOTHING;
+
+-- The widest first, so that nothing is padded. A row is written twice, by claim and by publish:
+-- room on its page and an index that publish leaves alone make the second write a heap-only one.
+CREATE TABLE IF NOT EXISTS claims (
+    rev bigint NOT NULL,         -- one more with every change
+    fence bigint NOT NULL,
+    claimed_at_ms bigint NOT NULL,
+    lease_ms bigint NOT NULL,
+    lease_until_ms bigint NOT NULL,
+    retain_ms bigint NOT NULL,
+    done_at_ms bigint NOT NULL,
+    gone_at_ms bigint NOT NULL,  -- from then on it counts as absent
+    sweep_at_ms bigint NOT NULL, -- not after gone_at_ms: when the sweep looks at it first
+    state smallint NOT NULL,     -- 0 dropped, only its fence counts; 1 pending; 2 done
+    scope bytea NOT NULL,
+    name bytea NOT NULL,
+    token bytea NOT NULL,
+    fingerprint bytea NOT NULL,
+    value bytea,                 -- NULL: not kept; an empty answer is an empty value
+    PRIMARY KEY (scope, name)
+) WITH (fillfactor = 70);
+ALTER TABLE claims ALTER COLUMN value SET STORAGE EXTERNAL;
+CREATE INDEX IF NOT EXISTS claims_sweep ON claims (sweep_at_ms);
+
+CREATE OR REPLACE FUNCTION clock_ms() RETURNS bigint
+LANGUAGE sql VOLATILE
+AS $$ SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint $$;
+
+-- One row per key, in any order, n counts from 1; without keys one row with the first three columns.
+CREATE OR REPLACE FUNCTION claims_read(scopes bytea[], names bytea[])
+RETURNS TABLE (
+    now_ms bigint, epoch bigint, fence_floor bigint, n integer, rev bigint, sweep_at_ms bigint,
+    state smallint, token bytea, fence bigint, claimed_at_ms bigint, lease_ms bigint,
+    lease_until_ms bigint, retain_ms bigint, done_at_ms bigint, fingerprint bytea, value bytea
+)
+LANGUAGE plpgsql STABLE
+SET search_path FROM CURRENT
+SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off
+SET enable_hashjoin = off
+SET enable_mergejoin = off
+SET jit = off
+AS $$
+#variable_conflict use_column
+BEGIN
+    RETURN QUERY
+    WITH moment AS MATERIALIZED (SELECT clock_ms() AS now_ms)
+    SELECT moment.now_ms, meta.epoch, meta.fence_floor, k.n::integer, c.rev, c.sweep_at_ms,
+        c.state, c.token, c.fence, c.claimed_at_ms, c.lease_ms,
+        c.lease_until_ms, c.retain_ms, c.done_at_ms, c.fingerprint, c.value
+    FROM moment
+    JOIN meta ON meta.id = 1
+    LEFT JOIN unnest(scopes, names) WITH ORDINALITY AS k (scope, name, n) ON true
+    LEFT JOIN claims c ON c.scope = k.scope AND c.name = k.name;
+END $$;
+
+-- New keys, sorted. Returns the numbers, from 1, of those that were new indeed. by_ms: a decision
+-- that is older than this is not carried out.
+CREATE OR REPLACE FUNCTION claims_insert(
+    by_ms bigint, scopes bytea[], names bytea[], states smallint[], tokens bytea[],
+    fences bigint[], claimed_ats bigint[], leases bigint[], lease_untils bigint[],
+    retains bigint[], done_ats bigint[], gone_ats bigint[], sweep_ats bigint[],
+    fingerprints bytea[], vals bytea[]
+)
+RETURNS SETOF bigint
+LANGUAGE plpgsql
+SET search_path FROM CURRENT
+SET plan_cache_mode = force_generic_plan
+SET jit = off
+AS $$
+BEGIN
+    IF clock_ms() > by_ms THEN RETURN; END IF;
+    RETURN QUERY
+    INSERT INTO claims (rev, scope, name, state, token, fence, claimed_at_ms, lease_ms,
+        lease_until_ms, retain_ms, done_at_ms, gone_at_ms, sweep_at_ms, fingerprint, value)
+    SELECT k.n, k.scope, k.name, k.state, k.token, k.fence, k.claimed_at, k.lease,
+        k.lease_until, k.retain, k.done_at, k.gone_at, k.sweep_at, k.fingerprint, k.val
+    FROM unnest(scopes, names, states, tokens, fences, claimed_ats, leases, lease_untils,
+        retains, done_ats, gone_ats, sweep_ats, fingerprints, vals) WITH ORDINALITY
+        AS k (scope, name, state, token, fence, claimed_at, lease, lease_until,
+            retain, done_at, gone_at, sweep_at, fingerprint, val, n)
+    ON CONFLICT DO NOTHING
+    RETURNING rev;
+END $$;
+
+-- Known keys, sorted. Returns the numbers of those that were still as they had been seen.
+CREATE OR REPLACE FUNCTION claims_update(
+    by_ms bigint, scopes bytea[], names bytea[], states smallint[], tokens bytea[],
+    fences bigint[], claimed_ats bigint[], leases bigint[], lease_untils bigint[],
+    retains bigint[], done_ats bigint[], gone_ats bigint[], sweep_ats bigint[],
+    fingerprints bytea[], vals bytea[], seen_revs bigint[], seen_fences bigint[]
+)
+RETURNS SETOF bigint
+LANGUAGE plpgsql
+SET search_path FROM CURRENT
+SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off
+SET enable_hashjoin = off
+SET enable_mergejoin = off
+SET jit = off
+AS $$
+BEGIN
+    IF clock_ms() > by_ms THEN RETURN; END IF;
+    RETURN QUERY
+    UPDATE claims c
+    SET rev = c.rev + 1, state = k.state, token = k.token, fence = k.fence,
+        claimed_at_ms = k.claimed_at, lease_ms = k.lease, lease_until_ms = k.lease_until,
+        retain_ms = k.retain, done_at_ms = k.done_at, gone_at_ms = k.gone_at,
+        sweep_at_ms = k.sweep_at, fingerprint = k.fingerprint, value = k.val
+    FROM unnest(scopes, names, states, tokens, fences, claimed_ats, leases, lease_untils,
+        retains, done_ats, gone_ats, sweep_ats, fingerprints, vals, seen_revs, seen_fences)
+        WITH ORDINALITY
+        AS k (scope, name, state, token, fence, claimed_at, lease, lease_until,
+            retain, done_at, gone_at, sweep_at, fingerprint, val, seen_rev, seen_fence, n)
+    WHERE c.scope = k.scope AND c.name = k.name AND c.rev = k.seen_rev AND c.fence = k.seen_fence
+    RETURNING k.n;
+END $$;
+
+-- Deletes up to at_most claims, and dropped ones beside them, that were gone at before_ms. What
+-- their fences were is kept in the same transaction.
+CREATE OR REPLACE FUNCTION claims_sweep(before_ms bigint, at_most bigint, dropped_at_most bigint)
+RETURNS TABLE (removed bigint, fence_floor bigint)
+LANGUAGE plpgsql
+SET search_path FROM CURRENT
+SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off
+SET jit = off
+AS $$
+#variable_conflict use_column
+DECLARE
+    gone bigint;
+    dropped bigint;
+    highest bigint;
+    highest_dropped bigint;
+BEGIN
+    WITH deleted AS (
+        DELETE FROM claims WHERE ctid = ANY (ARRAY(
+            SELECT ctid FROM claims
+            WHERE sweep_at_ms <= before_ms AND gone_at_ms <= before_ms AND state <> 0
+            ORDER BY sweep_at_ms LIMIT at_most FOR UPDATE SKIP LOCKED))
+        RETURNING fence)
+    SELECT count(*), max(fence) INTO gone, highest FROM deleted;
+    WITH deleted AS (
+        DELETE FROM claims WHERE ctid = ANY (ARRAY(
+            SELECT ctid FROM claims
+            WHERE sweep_at_ms <= before_ms AND gone_at_ms <= before_ms AND state = 0
+            ORDER BY sweep_at_ms LIMIT dropped_at_most FOR UPDATE SKIP LOCKED))
+        RETURNING fence)
+    SELECT count(*), max(fence) INTO dropped, highest_dropped FROM deleted;
+    IF gone + dropped > 0 THEN
+        UPDATE meta SET fence_floor = greatest(fence_floor, highest, highest_dropped) WHERE id = 1;
+    END IF;
+    RETURN QUERY SELECT gone, meta.fence_floor FROM meta WHERE id = 1;
+END $$;
+
+INSERT INTO versions VALUES (1) ON CONFLICT DO NOTHING;

@@ -1,0 +1,148 @@
+/* postgres_db.h - one connection to one PostgreSQL database; private to the postgres store.
+ *
+ * Guarantees: every call is bounded in time (options.timeout_ms, for a connection attempt about
+ * as much again), also when the server is stopped in the middle; a lost connection is opened
+ * again by the next call, with a pause that grows while that fails; nothing of ours lives in
+ * the session, so that a pooler may hand it to somebody else between two transactions. What
+ * failed is told apart by `failed`: whoever wrote must know whether it can have happened.
+ * One thread at a time. */
+#ifndef STORE_POSTGRES_DB_H
+#define STORE_POSTGRES_DB_H
+
+#include "store/store.h"
+
+#include <libpq-fe.h>
+
+/* '@' stands for the schema. */
+#define PGSQL_LIST(X)                                                                          \
+    X(PGSQL_BEGIN, "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")                          \
+    X(PGSQL_SETTINGS,                                                                          \
+      "SELECT set_config('statement_timeout', $1, true), set_config('lock_timeout', $2, true)" \
+      ", set_config('idle_in_transaction_session_timeout', $1, true)"                          \
+      ", set_config('synchronous_commit', replace(current_setting('synchronous_commit'),"      \
+      " 'off', 'on'), true)")                                                                  \
+    X(PGSQL_COMMIT, "COMMIT")                                                                  \
+    X(PGSQL_ROLLBACK, "ROLLBACK")                                                              \
+    X(PGSQL_VERSION, "SELECT max(version) FROM @.versions")                                    \
+    X(PGSQL_READ, "SELECT * FROM @.claims_read($1, $2)")                                       \
+    X(PGSQL_INSERT, "SELECT @.claims_insert($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11,"     \
+                    " $12, $13, $14, $15)")                                                    \
+    X(PGSQL_UPDATE, "SELECT @.claims_update($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11,"     \
+                    " $12, $13, $14, $15, $16, $17)")                                          \
+    X(PGSQL_SWEEP, "SELECT * FROM @.claims_sweep($1, $2, $3)")                                 \
+    X(PGSQL_SCAN, "SELECT " PGSQL_ROW " FROM @.claims WHERE scope = $1 AND name > $2"          \
+                  " AND state <> 0 AND gone_at_ms > $3 ORDER BY scope, name LIMIT $4")         \
+    X(PGSQL_SCAN_ALL, "SELECT " PGSQL_ROW " FROM @.claims WHERE (scope, name) > ($1, $2)"      \
+                      " AND state <> 0 AND gone_at_ms > $3 ORDER BY scope, name LIMIT $4")     \
+    X(PGSQL_STATS,                                                                             \
+      "SELECT count(*) FILTER (WHERE state = 1 AND lease_until_ms > $1 AND gone_at_ms > $1),"  \
+      " count(*) FILTER (WHERE state = 1 AND lease_until_ms <= $1 AND gone_at_ms > $1),"       \
+      " count(*) FILTER (WHERE state = 2 AND gone_at_ms > $1),"                                \
+      " count(*) FILTER (WHERE state <> 0 AND gone_at_ms <= $1),"                              \
+      " pg_total_relation_size('@.claims') FROM @.claims")
+
+/* The columns of claims_read() from its fifth on, with the length for the value. */
+#define PGSQL_ROW                                                                              \
+    "rev, sweep_at_ms, state, token, fence, claimed_at_ms, lease_ms, lease_until_ms,"          \
+    " retain_ms, done_at_ms, fingerprint, length(value)::bigint, scope, name"
+
+#define PGSQL_ENUM(id, text) id,
+enum pgsql { PGSQL_LIST(PGSQL_ENUM) PGSQLS };
+#undef PGSQL_ENUM
+
+/* Of the server's types, as pg_type.dat has them: they never change. */
+enum pg_type {
+    PG_BYTEA = 17,
+    PG_INT8 = 20,
+    PG_INT2 = 21,
+    PG_TEXT = 25,
+    PG_INT2_ARRAY = 1005,
+    PG_BYTEA_ARRAY = 1001,
+    PG_INT8_ARRAY = 1016,
+};
+
+struct postgres_options {
+    char *conninfo; /* for libpq: the connection string without our own parameters */
+    char *schema;   /* lower-case letters, digits and _ */
+    int64_t connections, timeout_ms;
+    bool migrate; /* bring the schema up to date when it is opened */
+};
+
+/* The part of a URL behind "postgres:". The caller clears it, also after an error. */
+int postgres_options_parse(const char *rest, struct postgres_options *ret_options,
+                           struct err *reterr);
+void postgres_options_clear(struct postgres_options *o);
+
+/* What went wrong, for those who must know whether a change can have been made. */
+enum pg_failure {
+    PG_FINE,
+    PG_REFUSED, /* the server said no, nothing was changed */
+    PG_AGAIN,   /* as above, because of somebody else's transaction: try again at once */
+    PG_BAD_OP,  /* as above; one of the ops may be to blame */
+    PG_LOST,    /* no answer; the connection is gone, what was sent may have been done */
+};
+
+struct pgdb {
+    struct postgres_options options;
+    PQconninfoOption *info;
+    char *sql[PGSQLS];
+    PGconn *conn; /* NULL: not connected */
+    enum pg_failure failed;
+    int64_t deadline_ms; /* monotonic, of the work at hand */
+
+    struct rng_seeded jitter; /* its own: the shell's is used on another thread */
+    unsigned refusals;        /* connection attempts that failed in a row */
+    int64_t retry_at_ms;      /* monotonic; before that the last refusal is repeated */
+    struct err refusal;
+};
+
+/* Binary parameters of a statement. Views are not copied. */
+enum { PG_PARAMS_MAX = 17 };
+struct pg_params {
+    int count;
+    Oid types[PG_PARAMS_MAX];
+    const char *values[PG_PARAMS_MAX];
+    int lengths[PG_PARAMS_MAX];
+    int formats[PG_PARAMS_MAX];
+    uint8_t numbers[PG_PARAMS_MAX][8];
+};
+
+void pg_param(struct pg_params *p, enum pg_type type, struct bytes value);
+void pg_param_number(struct pg_params *p, int64_t number);
+
+struct pg_statement {
+    enum pgsql sql;
+    const struct pg_params *params; /* NULL: none */
+    PGresult *result;               /* the caller clears it */
+};
+
+int pgdb_open(struct pgdb *db, struct rng *rng, struct err *reterr); /* wants options set */
+void pgdb_close(struct pgdb *db);                                    /* takes half-built ones */
+
+/* Connects if need be; the work that follows has timeout_ms from here. */
+int pgdb_begin(struct pgdb *db, struct err *reterr);
+bool pgdb_late(const struct pgdb *db);
+int64_t pgdb_now_ms(void); /* monotonic */
+
+/* One statement, one transaction, one round trip. */
+int pgdb_query(struct pgdb *db, struct pg_statement *statement, struct err *reterr);
+
+/* Several statements in one transaction, one round trip, with time-outs, committed durably. */
+int pgdb_transact(struct pgdb *db, struct pg_statement *statements, size_t count,
+                  struct err *reterr);
+
+/* Text without parameters that may hold many statements. */
+int pgdb_script(struct pgdb *db, const char *sql, struct err *reterr);
+
+/* Columns of a binary result; 0 and empty where it is NULL. */
+int64_t pg_number(const PGresult *r, int row, int column);
+struct bytes pg_bytes(const PGresult *r, int row, int column);
+
+/* ---- schema ---- */
+
+/* Checks the version of the schema and brings it up to date where it may. */
+int postgres_schema_settle(struct pgdb *db, struct err *reterr);
+int postgres_migrate(const char *rest, const struct store_env *env, bool print, store_say *say,
+                     void *ctx, struct err *reterr);
+
+#endif
