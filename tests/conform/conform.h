@@ -30,6 +30,9 @@
     CASE_ON(suite, name, tiered_sqlite, "tiered-sqlite")                                       \
     CASE_ON(suite, name, redis, "redis")                                                       \
     CASE_ON(suite, name, redis_cluster, "redis-cluster")                                       \
+    CASE_ON(suite, name, postgres, "postgres")                                                 \
+    CASE_ON(suite, name, pgbouncer, "pgbouncer")                                               \
+    CASE_ON(suite, name, tiered_fleet, "tiered-fleet")                                         \
     static void suite##_##name(void)
 
 #define LEASE_MS INT64_C(30000)

@@ -26,7 +26,8 @@ enum {
 };
 
 static const char *const compared[] = { "memory", "sqlite", "tiered", "tiered-sqlite" };
-static const char *const compared_servers[] = { "redis", "redis-cluster" };
+static const char *const compared_servers[] = { "redis", "redis-cluster", "postgres",
+                                                "tiered-fleet" };
 
 /* The newest fence of a key, in the reference and in a store that has its own. */
 struct fences {

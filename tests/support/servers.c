@@ -21,6 +21,7 @@ static const struct {
     [SERVER_REDIS] = { "ONCE_TEST_REDIS", "prefix", "" },
     [SERVER_CLUSTER] = { "ONCE_TEST_REDIS_CLUSTER", "prefix", "" },
     [SERVER_POSTGRES] = { "ONCE_TEST_POSTGRES", "schema", "&timeout_ms=30000" },
+    [SERVER_PGBOUNCER] = { "ONCE_TEST_PGBOUNCER", "schema", "&timeout_ms=30000" },
 };
 
 const char *server_url(enum server server)
@@ -109,10 +110,10 @@ static void ignore_notice(void *ctx, const PGresult *result)
     (void)ctx, (void)result;
 }
 
-static void drop_schema(const char *schema)
+static void drop_schema(enum server server, const char *schema)
 {
     char sql[128];
-    PGconn *c = PQconnectdb(server_url(SERVER_POSTGRES));
+    PGconn *c = PQconnectdb(server_url(server));
     PQsetNoticeReceiver(c, ignore_notice, NULL);
     snprintf(sql, sizeof sql, "DROP SCHEMA IF EXISTS %s CASCADE", schema);
     PGresult *result = PQexec(c, sql);
@@ -127,5 +128,6 @@ void room_clear(const struct room *room)
 {
     if (room->server == SERVER_REDIS) clear_redis(room->name);
     if (room->server == SERVER_CLUSTER) clear_cluster(room->name);
-    if (room->server == SERVER_POSTGRES) drop_schema(room->name);
+    if (room->server == SERVER_POSTGRES || room->server == SERVER_PGBOUNCER)
+        drop_schema(room->server, room->name);
 }

@@ -8,7 +8,14 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-enum server { SERVER_NONE, SERVER_REDIS, SERVER_CLUSTER, SERVER_POSTGRES, SERVERS };
+enum server {
+    SERVER_NONE,
+    SERVER_REDIS,
+    SERVER_CLUSTER,
+    SERVER_POSTGRES,
+    SERVER_PGBOUNCER, /* in front of that PostgreSQL */
+    SERVERS
+};
 
 enum { ROOM_NAME_BYTES = 32 };
 

@@ -91,11 +91,21 @@ static void url_of_room(struct world *w, enum server server, char *ret_url, size
     room_url(server, &w->rooms[w->room_count++], ret_url, len);
 }
 
-static struct store *open_postgres(struct world *w)
+static struct store *open_in_room(struct world *w, enum server server)
 {
     char url[256];
-    url_of_room(w, SERVER_POSTGRES, url, sizeof url);
+    url_of_room(w, server, url, sizeof url);
     return open_direct(w, url);
+}
+
+static struct store *open_postgres(struct world *w)
+{
+    return open_in_room(w, SERVER_POSTGRES);
+}
+
+static struct store *open_pgbouncer(struct world *w)
+{
+    return open_in_room(w, SERVER_PGBOUNCER);
 }
 
 /* Asynchronous by nature: it needs a loop that looks at descriptors, and no wrapper. */
@@ -153,6 +163,7 @@ const struct world_store world_stores[] = {
     { "redis-cluster", open_cluster, .own_fences = true, .hearsay = true,
       .needs = { SERVER_CLUSTER } },
     { "postgres", open_postgres, .own_fences = true, .needs = { SERVER_POSTGRES } },
+    { "pgbouncer", open_pgbouncer, .own_fences = true, .needs = { SERVER_PGBOUNCER } },
     { "tiered-fleet", open_tiered_fleet, .two_planes = true, .own_fences = true,
       .hearsay = true, .needs = { SERVER_REDIS, SERVER_POSTGRES } },
 };
