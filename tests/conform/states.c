@@ -506,3 +506,45 @@ CASE(forget, gone_is_absent)
     expect(forget("k"), OUTCOME_ABSENT);
     cr_assert(expire(10)->count == 0, "forget removed what was left of it");
 }
+
+/* ---- by force: how a tiered store corrects its coord; so it is asked of one plane only ---- */
+
+static struct request by_force(uint8_t who)
+{
+    struct request in = owner_of(who, "another");
+    in.force = true;
+    return in;
+}
+
+CASE(force, claim_takes_the_place_of_a_live_owner)
+{
+    if (!one_plane()) return;
+    uint64_t fence = alive();
+    struct waiting *w = watch("k", peek("k")->out.version);
+    const struct op *op = expect(ask(VERB_CLAIM, "k", by_force(2)), OUTCOME_CLAIMED);
+    cr_assert(op->changed && op->out.fence > fence);
+    expect_fired(w);
+    expect_pending_of(2, op->out.fence);
+    expect(publish("k", 1, "A"), OUTCOME_LOST);
+}
+
+CASE(force, claim_takes_the_place_of_an_answer)
+{
+    if (!one_plane()) return;
+    done();
+    const struct op *op = expect(ask(VERB_CLAIM, "k", by_force(2)), OUTCOME_CLAIMED);
+    expect_value(op, NULL);
+    expect_pending_of(2, op->out.fence);
+    expect(claim("k", 3), OUTCOME_MISMATCH);
+}
+
+CASE(force, forget_drops_what_somebody_is_on)
+{
+    if (!one_plane()) return;
+    uint64_t fence = alive();
+    struct waiting *w = watch("k", peek("k")->out.version);
+    cr_assert(expect(ask(VERB_FORGET, "k", by_force(0)), OUTCOME_OK)->changed);
+    expect_fired(w);
+    expect(publish("k", 1, "A"), OUTCOME_LOST);
+    cr_assert(expect(claim("k", 2), OUTCOME_CLAIMED)->out.fence > fence);
+}
