@@ -14,16 +14,22 @@
  *     ^         '--changed--> write --written--> answer
  *     '---- somebody else was faster ---'  '--no answer--> AMBIGUOUS: asked again with the token
  *
+ * The first round is tried without the read: a claim of a key that is probably new, a publish of
+ * what this process claimed, by the server's clock as reckoned from the last read. The write
+ * compares all of it with what is there, the clock included; what does not hold is read.
+ *
  * The connection is in postgres_db.c, rows in postgres_rows.c, the schema in postgres/. */
 #include "base/check.h"
-#include "store/postgres_rows.h"
+#include "store/postgres_memo.h"
 
 #include <stdlib.h>
 
 enum {
-    CHUNK_BYTES = 8 << 20,  /* of values in one transaction */
-    DECISION_MS = 1000,     /* how old a decision may be when it is carried out ... */
-    GRACE_MS = 60000,       /* ... and how long a row is kept after it is gone: much longer */
+    CHUNK_BYTES = 8 << 20, /* of values in one transaction */
+    DECISION_MS = 1000,    /* how old a decision may be when it is carried out ... */
+    GRACE_MS = 60000,      /* ... and how long a row is kept after it is gone: much longer */
+    ANCHOR_MS = 500,       /* how long the server's clock may be reckoned from ours */
+    NEW_ALL = 256,
     DROPPED_PER_CLAIM = 20, /* the sweep removes so many dropped ones beside each claim */
 };
 
@@ -32,9 +38,13 @@ struct postgres {
     struct pgdb db;
     struct clock wall;
     bool wall_rules;
-    struct moment at; /* of the last read */
-    uint64_t epoch;
-    uint64_t used_fence; /* the highest one that was dropped here */
+    struct moment at;     /* of the decisions that are being made */
+    int64_t read_ms;      /* the server's clock at the last read ... */
+    int64_t read_mono_ms; /* ... and ours when its answer came; 0: never */
+    int64_t epoch, floor; /* as last read */
+    uint64_t used_fence;  /* the highest one that was dropped here */
+    unsigned claims_new;  /* of the last claims, how many were of new keys: 0 to NEW_ALL */
+    struct memos memos;
     size_t slot_count;
     struct slot slots[BATCH_MAX];
     struct slot *slot_of[BATCH_MAX]; /* by op */
@@ -66,6 +76,11 @@ static int place_cmp(const void *a, const void *b)
     return order ? order : (x->at < y->at ? -1 : 1);
 }
 
+static struct slot slot_for(const struct op *op)
+{
+    return (struct slot){ .key = op->key, .frame = op->frame, .first = op->verb };
+}
+
 /* One slot per key, in the order of the keys: everybody takes row locks in the same order. */
 static void slots_make(struct postgres *s, struct op **ops, size_t count)
 {
@@ -75,7 +90,7 @@ static void slots_make(struct postgres *s, struct op **ops, size_t count)
     s->slot_count = 0;
     for (size_t i = 0; i < count; i++) {
         if (i == 0 || !bytes_eq(places[i].op->frame, places[i - 1].op->frame))
-            s->slots[s->slot_count++] = (struct slot){ .key = places[i].op->key };
+            s->slots[s->slot_count++] = slot_for(places[i].op);
         s->slot_of[places[i].at] = &s->slots[s->slot_count - 1];
     }
 }
@@ -94,15 +109,30 @@ static void raise_floor(struct postgres *s, uint64_t fence)
     if (fence > s->at.fence_floor) s->at.fence_floor = fence;
 }
 
+/* The moment of a decision: by the server's clock, above every fence that was given out. */
+static void set_moment(struct postgres *s, int64_t now_ms)
+{
+    s->at.now_ms = s->wall_rules ? clock_now_ms(&s->wall) : now_ms;
+    s->at.fence_floor = (uint64_t)s->floor;
+    raise_floor(s, s->used_fence);
+}
+
 static int take_moment(struct postgres *s, const PGresult *q, struct err *reterr)
 {
     if (PQntuples(q) == 0 || pg_number(q, 0, READ_FLOOR) < 0)
         return err_set(reterr, ERR_CORRUPT, "postgres: the row of the table meta is missing");
-    s->epoch = (uint64_t)pg_number(q, 0, READ_EPOCH);
-    s->at.now_ms = s->wall_rules ? clock_now_ms(&s->wall) : pg_number(q, 0, READ_NOW);
-    s->at.fence_floor = (uint64_t)pg_number(q, 0, READ_FLOOR);
-    raise_floor(s, s->used_fence);
+    s->epoch = pg_number(q, 0, READ_EPOCH);
+    s->floor = pg_number(q, 0, READ_FLOOR);
+    s->read_ms = pg_number(q, 0, READ_NOW);
+    s->read_mono_ms = pgdb_now_ms();
+    set_moment(s, s->read_ms);
     return 0;
+}
+
+/* A running average. */
+static void note_claim(struct postgres *s, bool new)
+{
+    s->claims_new = (s->claims_new * 15 + (new ? NEW_ALL : 0) + 8) / 16;
 }
 
 static int take_rows(struct postgres *s, const PGresult *q, struct err *reterr)
@@ -111,7 +141,9 @@ static int take_rows(struct postgres *s, const PGresult *q, struct err *reterr)
         int64_t n = pg_number(q, row, READ_N);
         if (n < 1 || n > (int64_t)s->keys.count)
             return err_set(reterr, ERR_CORRUPT, "postgres: an answer to another question");
-        slot_decode(s->keys.slots[n - 1], q, row, READ_ROW);
+        struct slot *slot = s->keys.slots[n - 1];
+        slot_decode(slot, q, row, READ_ROW);
+        if (slot->first == VERB_CLAIM) note_claim(s, !slot->stored);
     }
     return 0;
 }
@@ -147,7 +179,7 @@ static int read_slots(struct postgres *s, struct err *reterr)
 
 static void decide_op(struct postgres *s, struct slot *slot, struct op *op)
 {
-    op->epoch = s->epoch;
+    op->epoch = (uint64_t)s->epoch;
     if (slot->bad.code) {
         op_refuse(op, &slot->bad);
         return;
@@ -168,6 +200,30 @@ static void decide(struct postgres *s, struct op **ops, size_t count)
         if (!s->slots[i].changed) s->slots[i].settled = true;
 }
 
+/* ---- guess ---- */
+
+/* A claim is of a new key, if the last ones were; what we wrote is still there. If the write
+ * finds it so, the read was saved; if not, it is made. */
+static bool guess(struct postgres *s, struct slot *slot)
+{
+    slot_forget(slot);
+    if (slot->first == VERB_CLAIM) return s->claims_new > NEW_ALL / 2;
+    if (!verb_info[slot->first].writes) return false;
+    return memo_recall(&s->memos, slot);
+}
+
+/* Decides what can be decided without asking. What such a decision leaves as it was is no
+ * answer: it has to be read. */
+static void decide_guessed(struct postgres *s, struct op **ops, size_t count)
+{
+    int64_t since_ms = pgdb_now_ms() - s->read_mono_ms;
+    if (s->read_mono_ms == 0 || since_ms > ANCHOR_MS) return;
+    set_moment(s, s->read_ms + since_ms);
+    for (size_t i = 0; i < s->slot_count; i++) s->slots[i].guessed = guess(s, &s->slots[i]);
+    for (size_t i = 0; i < count; i++)
+        if (s->slot_of[i]->guessed) decide_op(s, s->slot_of[i], ops[i]);
+}
+
 /* ---- write ---- */
 
 static size_t changed_rows(struct postgres *s)
@@ -176,50 +232,81 @@ static size_t changed_rows(struct postgres *s)
     rows_clear(&s->updates);
     for (size_t i = 0; i < s->slot_count; i++) {
         struct slot *slot = &s->slots[i];
-        if (!slot->settled)
+        if (slot->changed && !slot->settled)
             rows_add(slot->stored ? &s->updates : &s->inserts, slot, s->at.now_ms);
     }
     return s->inserts.count + s->updates.count;
 }
 
-/* The numbers that come back are those of the rows that were written. */
-static void settle_written(struct rows *rows, const PGresult *q)
+/* The numbers that come back are those of the rows that were written; a new row takes its
+ * number for its first rev. */
+static void settle_written(struct postgres *s, struct rows *rows, const PGresult *q)
 {
     for (int row = 0; row < PQntuples(q); row++) {
         int64_t n = pg_number(q, row, 0);
         CHECK(n >= 1 && n <= (int64_t)rows->count);
-        rows->slots[n - 1]->settled = true;
+        struct slot *slot = rows->slots[n - 1];
+        slot->settled = true;
+        memo_keep(&s->memos, slot, slot->stored ? slot->rev + 1 : n);
     }
+}
+
+/* Those that were not, and everything if there was no answer, are not what we took them for. */
+static void forget_unwritten(struct postgres *s, struct rows *rows)
+{
+    for (size_t i = 0; i < rows->count; i++) {
+        struct slot *slot = rows->slots[i];
+        if (slot->guessed && slot->first == VERB_CLAIM) note_claim(s, slot->settled);
+        if (!slot->settled) memo_drop(&s->memos, slot->frame);
+    }
+}
+
+/* When the decision was made, and how old it may be. */
+static void moment_params(const struct postgres *s, struct pg_params *p)
+{
+    pg_param_number(p, s->wall_rules ? 0 : s->at.now_ms);
+    pg_param_number(p, s->wall_rules ? INT64_MAX : DECISION_MS);
+}
+
+static void insert_params(struct postgres *s, struct pg_params *p)
+{
+    moment_params(s, p);
+    pg_param_number(p, s->epoch);
+    pg_param_number(p, s->floor);
+    rows_params(&s->inserts, ROWS_VALUE + 1, p);
+}
+
+static void update_params(struct postgres *s, struct pg_params *p)
+{
+    moment_params(s, p);
+    rows_params(&s->updates, ROWS_COLUMNS, p);
 }
 
 static int write_rows(struct postgres *s, struct err *reterr)
 {
-    struct pg_params params[2] = { { .count = 0 }, { .count = 0 } };
+    struct pg_params inserts = { .count = 0 }, updates = { .count = 0 };
     struct pg_statement statements[2];
-    struct rows *rows[2];
     size_t count = 0;
-    struct {
-        struct rows *rows;
-        enum pgsql sql;
-        size_t columns;
-    } kinds[] = { { &s->inserts, PGSQL_INSERT, ROWS_VALUE + 1 },
-                  { &s->updates, PGSQL_UPDATE, ROWS_COLUMNS } };
     if (rows_failed(&s->inserts) || rows_failed(&s->updates)) {
         s->db.failed = PG_REFUSED;
         return err_set(reterr, ERR_NOMEM, "out of memory writing to postgres:");
     }
-    for (size_t i = 0; i < 2; i++) {
-        if (kinds[i].rows->count == 0) continue;
-        pg_param_number(&params[i], s->wall_rules ? INT64_MAX : s->at.now_ms + DECISION_MS);
-        rows_params(kinds[i].rows, kinds[i].columns, &params[i]);
-        rows[count] = kinds[i].rows;
-        statements[count++] = (struct pg_statement){ kinds[i].sql, &params[i] };
+    if (s->inserts.count) {
+        insert_params(s, &inserts);
+        statements[count++] = (struct pg_statement){ PGSQL_INSERT, &inserts };
+    }
+    if (s->updates.count) {
+        update_params(s, &updates);
+        statements[count++] = (struct pg_statement){ PGSQL_UPDATE, &updates };
     }
     int r = pgdb_transact(&s->db, statements, count, reterr);
     for (size_t i = 0; !r && i < count; i++) {
-        settle_written(rows[i], statements[i].result);
+        bool new = statements[i].sql == PGSQL_INSERT;
+        settle_written(s, new ? &s->inserts : &s->updates, statements[i].result);
         PQclear(statements[i].result);
     }
+    forget_unwritten(s, &s->inserts);
+    forget_unwritten(s, &s->updates);
     return r;
 }
 
@@ -247,9 +334,22 @@ static bool any_unsettled(const struct postgres *s)
     return false;
 }
 
-/* One round. 0: all are answered; 1: somebody else was faster, another round; negative: error.
- */
-static int round_of(struct postgres *s, struct op **ops, size_t count, struct err *reterr)
+/* 0: all are answered; 1: some have to be read, or read again; negative: error. */
+static int write_changed(struct postgres *s, struct err *reterr)
+{
+    int r = changed_rows(s) ? write_rows(s, reterr) : 0;
+    if (r && s->db.failed == PG_AGAIN) return 1;
+    return r ? r : any_unsettled(s);
+}
+
+static int first_round(struct postgres *s, struct op **ops, size_t count, struct err *reterr)
+{
+    for (size_t i = 0; i < count; i++) op_clear_answer(ops[i]);
+    decide_guessed(s, ops, count);
+    return write_changed(s, reterr);
+}
+
+static int next_round(struct postgres *s, struct op **ops, size_t count, struct err *reterr)
 {
     int r = read_slots(s, reterr);
     if (r) {
@@ -257,10 +357,7 @@ static int round_of(struct postgres *s, struct op **ops, size_t count, struct er
         return r;
     }
     decide(s, ops, count);
-    if (changed_rows(s) == 0) return 0;
-    r = write_rows(s, reterr);
-    if (r && s->db.failed == PG_AGAIN) return 1;
-    return r ? r : any_unsettled(s);
+    return write_changed(s, reterr);
 }
 
 /* False: nothing was written because of one of the ops; the unsettled ones are to be tried one
@@ -269,9 +366,8 @@ static bool exec_together(struct postgres *s, struct op **ops, size_t count)
 {
     struct err err = { 0 };
     int r = pgdb_begin(&s->db, &err);
-    if (!r) do
-            r = round_of(s, ops, count, &err);
-        while (r > 0 && !pgdb_late(&s->db));
+    if (!r) r = first_round(s, ops, count, &err);
+    while (r > 0 && !pgdb_late(&s->db)) r = next_round(s, ops, count, &err);
     if (r == 0) return true;
     if (r < 0 && s->db.failed == PG_BAD_OP && count > 1) return false;
     if (r > 0) {
@@ -386,7 +482,7 @@ static void exec_unkeyed(struct postgres *s, struct op *op)
     int r = pgdb_begin(&s->db, &err);
     if (!r) r = read_slots(s, &err);
     if (!r && run_unkeyed[op->verb]) r = run_unkeyed[op->verb](s, op, &err);
-    op->epoch = s->epoch;
+    op->epoch = (uint64_t)s->epoch;
     op->out.outcome = OUTCOME_OK;
     if (r) op_refuse(op, &err);
 }
@@ -424,6 +520,7 @@ static void postgres_close(struct store *base)
 {
     struct postgres *s = postgres_of(base);
     slots_clear(s);
+    memos_fini(&s->memos);
     pgdb_close(&s->db);
     rows_fini(&s->keys);
     rows_fini(&s->inserts);
@@ -433,10 +530,12 @@ static void postgres_close(struct store *base)
 
 static int settle(struct postgres *s, const struct store_env *env, struct err *reterr)
 {
+    if (memos_init(&s->memos, env->rng))
+        return err_set(reterr, ERR_NOMEM, "out of memory opening postgres:");
     int r = pgdb_open(&s->db, env->rng, reterr);
     if (!r) r = postgres_schema_settle(&s->db, reterr);
     if (!r) r = read_slots(s, reterr);
-    s->base.epoch = s->epoch;
+    s->base.epoch = (uint64_t)s->epoch;
     return r;
 }
 

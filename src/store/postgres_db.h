@@ -26,9 +26,9 @@
     X(PGSQL_VERSION, "SELECT max(version) FROM @.versions")                                    \
     X(PGSQL_READ, "SELECT * FROM @.claims_read($1, $2)")                                       \
     X(PGSQL_INSERT, "SELECT @.claims_insert($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11,"     \
-                    " $12, $13, $14, $15)")                                                    \
+                    " $12, $13, $14, $15, $16, $17, $18)")                                     \
     X(PGSQL_UPDATE, "SELECT @.claims_update($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11,"     \
-                    " $12, $13, $14, $15, $16, $17)")                                          \
+                    " $12, $13, $14, $15, $16, $17, $18)")                                     \
     X(PGSQL_SWEEP, "SELECT * FROM @.claims_sweep($1, $2, $3)")                                 \
     X(PGSQL_SCAN, "SELECT " PGSQL_ROW " FROM @.claims WHERE scope = $1 AND name > $2"          \
                   " AND state <> 0 AND gone_at_ms > $3 ORDER BY scope, name LIMIT $4")         \
@@ -97,7 +97,7 @@ struct pgdb {
 };
 
 /* Binary parameters of a statement. Views are not copied. */
-enum { PG_PARAMS_MAX = 17 };
+enum { PG_PARAMS_MAX = 18 };
 struct pg_params {
     int count;
     Oid types[PG_PARAMS_MAX];

@@ -267,7 +267,8 @@ void rows_add(struct rows *r, struct slot *s, int64_t now_ms)
     add_number(r, ROWS_RETAIN, now->retain_ms);
     add_number(r, ROWS_DONE_AT, now->done_at_ms);
     add_number(r, ROWS_GONE_AT, s->present ? record_gone_at_ms(now) : now_ms);
-    add_number(r, ROWS_SWEEP_AT, sweep_at_ms(s, now_ms));
+    s->sweep_at_ms = sweep_at_ms(s, now_ms);
+    add_number(r, ROWS_SWEEP_AT, s->sweep_at_ms);
     add_bytes(r, ROWS_FINGERPRINT, now->fingerprint);
     add_value(r, now->value);
     add_number(r, ROWS_SEEN_REV, s->rev);

@@ -12,14 +12,17 @@
 enum { BATCH_MAX = 1024 };
 
 struct slot {
-    struct key key; /* views into one of its ops */
+    struct key key; /* views into the first of its ops */
+    struct bytes frame;
+    enum verb first;
     bool settled;   /* its ops have their answers */
+    bool guessed;   /* what follows was not read */
     bool changed;   /* by an op of this round: has to be written */
     struct err bad; /* the row makes no sense */
 
     /* the row as read */
     bool stored;
-    int64_t rev, sweep_at_ms;
+    int64_t rev, sweep_at_ms; /* sweep_at_ms: as written, once it is */
     uint64_t stored_fence;
     struct blob *value;
     uint8_t fingerprint[FINGERPRINT_BYTES_MAX];

@@ -75,10 +75,10 @@ BEGIN
     LEFT JOIN claims c ON c.scope = k.scope AND c.name = k.name;
 END $$;
 
--- New keys, sorted. Returns the numbers, from 1, of those that were new indeed. by_ms: a decision
--- that is older than this is not carried out.
+-- New keys, sorted. Returns the numbers, from 1, of those that were new indeed. A decision that was
+-- not made in the last within_ms, or that rests on another fence floor, is not carried out.
 CREATE OR REPLACE FUNCTION claims_insert(
-    by_ms bigint, scopes bytea[], names bytea[], states smallint[], tokens bytea[],
+    at_ms bigint, within_ms bigint, seen_epoch bigint, seen_floor bigint, scopes bytea[], names bytea[], states smallint[], tokens bytea[],
     fences bigint[], claimed_ats bigint[], leases bigint[], lease_untils bigint[],
     retains bigint[], done_ats bigint[], gone_ats bigint[], sweep_ats bigint[],
     fingerprints bytea[], vals bytea[]
@@ -90,7 +90,9 @@ SET plan_cache_mode = force_generic_plan
 SET jit = off
 AS $$
 BEGIN
-    IF clock_ms() > by_ms THEN RETURN; END IF;
+    IF clock_ms() - at_ms NOT BETWEEN 0 AND within_ms THEN RETURN; END IF;
+    PERFORM FROM meta WHERE id = 1 AND epoch = seen_epoch AND fence_floor = seen_floor;
+    IF NOT FOUND THEN RETURN; END IF;
     RETURN QUERY
     INSERT INTO claims (rev, scope, name, state, token, fence, claimed_at_ms, lease_ms,
         lease_until_ms, retain_ms, done_at_ms, gone_at_ms, sweep_at_ms, fingerprint, value)
@@ -106,7 +108,7 @@ END $$;
 
 -- Known keys, sorted. Returns the numbers of those that were still as they had been seen.
 CREATE OR REPLACE FUNCTION claims_update(
-    by_ms bigint, scopes bytea[], names bytea[], states smallint[], tokens bytea[],
+    at_ms bigint, within_ms bigint, scopes bytea[], names bytea[], states smallint[], tokens bytea[],
     fences bigint[], claimed_ats bigint[], leases bigint[], lease_untils bigint[],
     retains bigint[], done_ats bigint[], gone_ats bigint[], sweep_ats bigint[],
     fingerprints bytea[], vals bytea[], seen_revs bigint[], seen_fences bigint[]
@@ -121,7 +123,7 @@ SET enable_mergejoin = off
 SET jit = off
 AS $$
 BEGIN
-    IF clock_ms() > by_ms THEN RETURN; END IF;
+    IF clock_ms() - at_ms NOT BETWEEN 0 AND within_ms THEN RETURN; END IF;
     RETURN QUERY
     UPDATE claims c
     SET rev = c.rev + 1, state = k.state, token = k.token, fence = k.fence,
