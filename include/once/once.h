@@ -284,6 +284,17 @@ ONCE_API int once_list(struct once *o, struct once_bytes scope,
 ONCE_API int once_sweep(struct once *o, uint64_t at_most, uint64_t *ret_removed,
                         struct once_error *reterr);
 
+typedef void once_say_fn(void *ctx, const char *text);
+
+#define ONCE_MIGRATE_PRINT                                                                     \
+    1u /* change nothing: say the SQL for those who apply it themselves */
+
+/* Brings the schema of a ledger up to date and says what it did, a line at a time. Opening does
+ * this, too, unless the URL says migrate=no; this is for a user who may change the schema when
+ * those who work with it may not. Again does nothing; many may do it at once. */
+ONCE_API int once_migrate(const char *ledger, unsigned flags, once_say_fn *say, void *ctx,
+                          struct once_error *reterr);
+
 struct once_stats {
     uint64_t pending, lapsed, done, gone, bytes; /* of the store */
     uint64_t claims, claimed, cached, in_progress, timed_out, mismatches, lost,

@@ -78,7 +78,8 @@ enum {
 
 const struct option global_options[] = {
     [GLOBAL_LEDGER] = { "ledger", .kind = OPTION_TEXT, .value = "URL",
-                        .help = "where answers are kept: sqlite:PATH (or ONCE_LEDGER)" },
+                        .help = "where answers are kept: sqlite:PATH, postgres://... (or "
+                                "ONCE_LEDGER)" },
     [GLOBAL_COORD] = { "coord", .kind = OPTION_TEXT, .value = "URL",
                        .help =
                            "what absorbs duplicates in front of it: memory: (or ONCE_COORD)" },

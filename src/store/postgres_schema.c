@@ -85,7 +85,7 @@ static int explain(const struct pgdb *db, int64_t version, const struct err *cau
     char found[40] = "is missing";
     if (version) snprintf(found, sizeof found, "has version %lld", (long long)version);
     return err_set(reterr, cause ? cause->code : ERR_UNSUPPORTED,
-                   "postgres: schema \"%s\" %s, %d is needed: run once migrate%s%.80s",
+                   "postgres: schema \"%s\" %s, version %d is needed: run once migrate%s%.80s",
                    db->options.schema, found, VERSION, cause ? "; " : "",
                    cause ? cause->text : "");
 }
