@@ -1,6 +1,6 @@
 /* check.c - what all processes wrote down, held against the contract.
  *
- *   fault check [--absorbs 1] [--lease MS] [--settle MS] [--answers N] FILE...
+ *   fault check [--absorbs 1] [--calm 1] [--lease MS] [--settle MS] [--answers N] FILE...
  *
  * Each rule is looked at by itself, so that a violation has a name; linear.c then asks whether
  * the answers about a key fit together at all. Nothing here knows how the answers came about:
@@ -10,7 +10,9 @@
  *   C1  one answer per key, and one that somebody has published
  *   C2  one owner at a time: by its lease, and by what a late one is told
  *   C3  an acknowledged publish is what everybody sees later
+ *   C4  no errors where nothing goes wrong
  *   C5  after the faults every key is answered within a lease and 2 s
+ *   C6  waiters are woken by a publish, where nothing goes wrong
  *   C7  another fingerprint never owns and never sees
  *   I4  fences grow, in the order of real time
  *   I18 linearizable per key */
@@ -35,6 +37,8 @@ void finding(struct findings *f, const char *rule, const char *fmt, ...)
     f->count++;
     f->tell(f, rule, text);
 }
+
+enum { WOKEN_MS_MAX = 150 };
 
 #define TEXT(f, d) deed_text((f)->history, d)
 
@@ -181,21 +185,39 @@ static bool is_settled(const struct deed *d)
            d->outcome == ONCE_ALREADY_DONE || d->outcome == ONCE_MISMATCH;
 }
 
+static bool asks_finally(const struct deed *d, int file)
+{
+    return d->final && d->act == ACT_CLAIM && d->file == file && d->end_us != NEVER;
+}
+
+/* A process may be told that the store is away, and come back: its last word counts, and the
+ * time from its first. */
+static void check_process_settled(struct findings *f, const struct story *s, int file)
+{
+    const struct deed *first = NULL, *last = NULL;
+    int64_t limit_us = (f->promise->lease_ms + f->promise->settle_ms) * 1000;
+    for (size_t i = 0; i < s->count; i++) {
+        if (!asks_finally(s->deeds[i], file)) continue;
+        if (!first) first = s->deeds[i];
+        last = s->deeds[i];
+    }
+    if (!last) return;
+    if (!is_settled(last)) finding(f, "C5", "stuck: %s", TEXT(f, last));
+    /* Half a second for a machine that is busy with other things. */
+    if (is_settled(last) && last->end_us - first->begin_us > limit_us + 500000)
+        finding(f, "C5", "took %" PRId64 " ms: %s", (last->end_us - first->begin_us) / 1000,
+                TEXT(f, last));
+}
+
 static void check_settled(struct findings *f, const struct story *s)
 {
     bool answered = false, used = false;
-    int64_t limit_us = (f->promise->lease_ms + f->promise->settle_ms) * 1000;
+    for (int file = 1; file <= f->history->files; file++) check_process_settled(f, s, file);
     for (size_t i = 0; i < s->count; i++) {
         const struct deed *d = s->deeds[i];
         used = used || d->act == ACT_CLAIM;
         if (!d->final || d->end_us == NEVER) continue;
-        bool claims = d->act == ACT_CLAIM;
         answered = answered || d->outcome == ONCE_CACHED || d->outcome == ONCE_ALREADY_DONE;
-        if (claims && !is_settled(d)) finding(f, "C5", "stuck: %s", TEXT(f, d));
-        /* Half a second for a machine that is busy with other things. */
-        if (claims && is_settled(d) && d->end_us - d->begin_us > limit_us + 500000)
-            finding(f, "C5", "took %" PRId64 " ms: %s", (d->end_us - d->begin_us) / 1000,
-                    TEXT(f, d));
         if (d->act == ACT_PUBLISH && d->outcome != ONCE_OK)
             finding(f, "C5", "cannot be answered: %s", TEXT(f, d));
     }
@@ -235,6 +257,37 @@ static void check_fences(struct findings *f, const struct story *s)
     }
 }
 
+/* ---- C4, C6: where nothing goes wrong, nothing fails, and waiters are woken ---- */
+
+/* From a publish to the answer of somebody who waited for it, or -1: it is not about that. */
+static int64_t woken_us(const struct story *s, const struct deed *d)
+{
+    if (d->act != ACT_CLAIM || d->outcome != ONCE_CACHED || !d->waits) return -1;
+    const struct deed *p = publisher_of(s, d);
+    if (!p || p->end_us == NEVER || d->begin_us >= p->begin_us) return -1;
+    return d->end_us > p->end_us ? d->end_us - p->end_us : 0;
+}
+
+static void check_calm(struct findings *f, const struct story *s)
+{
+    for (size_t i = 0; i < s->count; i++) {
+        const struct deed *d = s->deeds[i];
+        if (d->error) finding(f, "C4", "failed although nothing is wrong: %s", TEXT(f, d));
+        int64_t late_us = woken_us(s, d);
+        if (late_us < 0) continue;
+        f->woken++;
+        f->woken_late += late_us > WOKEN_MS_MAX * 1000;
+    }
+}
+
+/* Half of them: a machine may stand still for some, but who polls is late for most. */
+static void check_woken(struct findings *f)
+{
+    if (f->woken_late * 2 > f->woken)
+        finding(f, "C6", "%zu of %zu waiters were told more than %d ms after the publish",
+                f->woken_late, f->woken, WOKEN_MS_MAX);
+}
+
 /* ---- everything ---- */
 
 static int by_key_and_begin(const void *a, const void *b)
@@ -265,6 +318,7 @@ static void check_story(struct findings *f, struct story *s)
     check_fingerprints(f, s);
     check_fences(f, s);
     check_linear(f, s);
+    if (f->promise->calm) check_calm(f, s);
 }
 
 /* What was done to the whole store (KEY_ALL sorts first) is part of every key's story. */
@@ -285,6 +339,7 @@ void check_history(struct findings *f)
         qsort(of_key, s.count, sizeof *of_key, by_begin);
         check_story(f, &s);
     }
+    check_woken(f);
     free(all);
     free(of_key);
 }
@@ -317,8 +372,9 @@ static struct totals totals_of(const struct history *h)
 int check_main(int argc, char **argv)
 {
     struct promise promise = PROMISE_INIT;
-    int64_t absorbs = 0, answers = 1;
+    int64_t absorbs = 0, calm = 0, answers = 1;
     const struct option_row rows[] = { { "--absorbs", NULL, &absorbs },
+                                       { "--calm", NULL, &calm },
                                        { "--lease", NULL, &promise.lease_ms },
                                        { "--settle", NULL, &promise.settle_ms },
                                        { "--answers", NULL, &answers } };
@@ -328,6 +384,7 @@ int check_main(int argc, char **argv)
         return 2;
     }
     promise.absorbs = absorbs;
+    promise.calm = calm;
     struct history h;
     history_init(&h);
     for (; at < argc; at++)
@@ -339,11 +396,11 @@ int check_main(int argc, char **argv)
         finding(&f, "test", "only %zu answers: that shows nothing", t.answers);
     printf("%zu answers: %zu claimed, %zu cached, %zu in progress, %zu timed out, %zu "
            "mismatch, %zu lost, %zu ok; %zu errors (%zu ambiguous), %zu never answered; "
-           "%zu violations\n",
+           "%zu woken; %zu violations\n",
            t.answers, t.outcomes[ONCE_CLAIMED], t.outcomes[ONCE_CACHED],
            t.outcomes[ONCE_IN_PROGRESS], t.outcomes[ONCE_TIMED_OUT], t.outcomes[ONCE_MISMATCH],
            t.outcomes[ONCE_LOST], t.outcomes[ONCE_OK], t.errors, t.unsure, t.unanswered,
-           f.count);
+           f.woken, f.count);
     history_fini(&h);
     return f.count != 0;
 }

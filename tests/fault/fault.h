@@ -4,6 +4,7 @@
  *   fault worker   a client process: plays contended keys, writes down every call (worker.c)
  *   fault check    reads what all of them wrote and says what is not true (check.c, linear.c)
  *   fault pace     how much a hung coord costs a caller (pace.c)
+ *   fault now      the time, as histories have it
  *   fault note     a line of the history for what was done to a server
  *   fault test     the proxy and the checker, tested themselves
  *
@@ -118,6 +119,7 @@ int64_t now_us(void); /* CLOCK_MONOTONIC: the same for every process of the mach
 /* What the planes of a run promise. */
 struct promise {
     bool absorbs;      /* coord in front of a ledger: "somebody is on it" may be old news */
+    bool calm;         /* nothing goes wrong: no errors, and waiters are woken (C6) */
     int64_t lease_ms;  /* the longest */
     int64_t settle_ms; /* C5: a lease and this after the faults, every key is answered */
     int64_t clock_ms;  /* by how much two clocks of one machine may differ */
@@ -133,6 +135,7 @@ struct findings {
     const struct promise *promise;
     void (*tell)(struct findings *f, const char *rule, const char *text);
     size_t count;
+    size_t woken, woken_late; /* waiters that a publish woke */
 };
 
 void finding(struct findings *f, const char *rule, const char *fmt, ...)

@@ -98,6 +98,17 @@ static bool owns(const struct move *m)
     return m->was.status == PENDING && m->was.owner == m->deed->owner;
 }
 
+/* After a rollback the fingerprint may not be known. */
+static bool same_print(const struct move *m)
+{
+    return m->was.fingerprint == NONE || m->was.fingerprint == m->deed->fingerprint;
+}
+
+static bool other_print(const struct move *m)
+{
+    return m->was.fingerprint == NONE || m->was.fingerprint != m->deed->fingerprint;
+}
+
 static bool has_value(const struct move *m, int value)
 {
     return m->was.status == DONE && m->was.value == value;
@@ -143,7 +154,7 @@ static bool move_granted(struct move *m)
     if (m->was.status == DONE) return false;
     if (m->was.status != PENDING) return becomes_pending(m);
     if (m->was.owner == GHOST) return becomes_pending(m);
-    if (m->was.fingerprint != m->deed->fingerprint || !may_have_lapsed(m)) return false;
+    if (!same_print(m) || !may_have_lapsed(m)) return false;
     return becomes_pending(m);
 }
 
@@ -153,7 +164,7 @@ static bool move_told_done(struct move *m)
         m->next.fingerprint = m->deed->fingerprint;
         return becomes_done(m, NONE, m->deed->told);
     }
-    return has_value(m, m->deed->told) && m->was.fingerprint == m->deed->fingerprint;
+    return has_value(m, m->deed->told) && same_print(m);
 }
 
 static bool move_claim(struct move *m)
@@ -164,9 +175,8 @@ static bool move_claim(struct move *m)
     if (d->outcome == ONCE_TIMED_OUT || m->was.status == UNKNOWN) return true;
     bool absorbed = d->outcome == ONCE_IN_PROGRESS && m->linear->findings->promise->absorbs;
     if (absorbed || haunted(m)) return true;
-    bool same = m->was.fingerprint == d->fingerprint;
-    if (d->outcome == ONCE_IN_PROGRESS) return m->was.status == PENDING && same;
-    return m->was.status != ABSENT && !same; /* mismatch */
+    if (d->outcome == ONCE_IN_PROGRESS) return m->was.status == PENDING && same_print(m);
+    return m->was.status != ABSENT && other_print(m); /* mismatch */
 }
 
 static bool move_publish(struct move *m)

@@ -2,6 +2,7 @@
 #include "tests/fault/fault.h"
 #include "tests/support/world.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,12 +15,20 @@ static int test_main(int argc, char **argv)
     return tap_end();
 }
 
+/* The time that histories are written in, for a script. */
+static int now_main(int argc, char **argv)
+{
+    (void)argc, (void)argv;
+    return printf("%" PRId64 "\n", now_us()) < 0;
+}
+
 static const struct {
     const char *name;
     int (*run)(int argc, char **argv);
 } parts[] = {
     { "proxy", proxy_main }, { "worker", worker_main }, { "check", check_main },
     { "pace", pace_main },   { "note", note_main },     { "test", test_main },
+    { "now", now_main },
 };
 
 static bool option_take(char **argv, const struct option_row *row)
@@ -46,6 +55,6 @@ int main(int argc, char **argv)
 {
     for (size_t i = 0; argc > 1 && i < sizeof parts / sizeof *parts; i++)
         if (strcmp(argv[1], parts[i].name) == 0) return parts[i].run(argc - 1, argv + 1);
-    fprintf(stderr, "usage: fault proxy|worker|check|pace|note|test ...\n");
+    fprintf(stderr, "usage: fault proxy|worker|check|pace|note|now|test ...\n");
     return 2;
 }

@@ -1,6 +1,7 @@
 /* worker.c - a client process like any other, except that it writes down what it was told.
  *
- *   fault worker --out FILE --coord URL --ledger URL [--seed N] [--start US] [--forgets N]
+ *   fault worker --out FILE --coord URL --ledger URL [--scope NAME] [--seed N]
+ *                [--start US] [--forgets N]
  *
  * Opens the library through its public door and plays contended keys on a few threads: claims
  * with and without waiting, publishes values that no other claim publishes, releases, renews,
@@ -27,9 +28,8 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { THREADS = 3, KEYS_PER_WINDOW = 2, WINDOW_US = 100000, LIMIT_US = 120000000 };
+enum { THREADS = 3, KEYS_PER_WINDOW = 2, WINDOW_US = 50000, LIMIT_US = 120000000 };
 enum { LEASE_MS_MAX = 600, SETTLE_MS = 2000, LONG_VALUE_BYTES = 20000, OLD_CLAIMS = 4 };
-#define SCOPE "fault"
 
 struct claim {
     char key[40], token[33], value[48];
@@ -52,6 +52,7 @@ struct player {
 struct worker {
     struct once *once;
     struct scribe scribe;
+    const char *scope;
     int64_t start_us, forgets, seed;
     pthread_mutex_t lock;
     struct player players[THREADS];
@@ -132,6 +133,7 @@ static void ended(struct player *p, uint64_t call, int r, struct once_answer *a)
 {
     char word[64];
     struct ended e = { .maybe = was_unsure(p), .error = r };
+    if (r) fprintf(stderr, "%s\n", a->error.text);
     if (!r) {
         e.outcome = a->outcome;
         e.fence = a->fence;
@@ -172,7 +174,7 @@ static int owned(struct player *p, enum act act, const struct claim *c, bool fin
     struct once_owned in = ONCE_OWNED_INIT;
     char word[64];
     bool publishes = act == ACT_PUBLISH;
-    in.scope = once_str(SCOPE);
+    in.scope = once_str(p->worker->scope);
     in.key = once_str(c->key);
     in.token = c->token[0] ? c->token : NULL;
     if (publishes) in.value = once_str(c->value);
@@ -254,7 +256,7 @@ static void play_claim(struct player *p)
     any_key(p, c.key, sizeof c.key);
     bool renewed = chance(p, 60);
     struct once_claim in = ONCE_CLAIM_INIT;
-    in.scope = once_str(SCOPE);
+    in.scope = once_str(p->worker->scope);
     in.key = once_str(c.key);
     in.fingerprint = once_str(chance(p, 92) ? "A" : "B");
     in.lease_ms = c.lease_ms;
@@ -302,13 +304,13 @@ static void play(struct player *p)
 
 /* ---- when the faults are over ---- */
 
-/* 0: answered; MISMATCH: with the other fingerprint, then. */
+/* The outcome, or an error; 0: it was this one that answered it. */
 static int ask_final(struct player *p, const char *key, const char *fingerprint)
 {
     struct claim c = { .lease_ms = LEASE_MS_MAX };
     struct once_claim in = ONCE_CLAIM_INIT;
     snprintf(c.key, sizeof c.key, "%s", key);
-    in.scope = once_str(SCOPE);
+    in.scope = once_str(p->worker->scope);
     in.key = once_str(key);
     in.fingerprint = once_str(fingerprint);
     in.lease_ms = c.lease_ms;
@@ -316,7 +318,7 @@ static int ask_final(struct player *p, const char *key, const char *fingerprint)
     struct once_answer answer;
     memset(&answer, 0, sizeof answer);
     int r = claim(p, &in, key, true, &answer);
-    int outcome = r ? 0 : answer.outcome;
+    int outcome = r ? r : answer.outcome;
     memcpy(c.token, answer.lease.token, sizeof c.token);
     once_answer_clear(&answer);
     if (outcome != ONCE_CLAIMED) return outcome;
@@ -325,13 +327,25 @@ static int ask_final(struct player *p, const char *key, const char *fingerprint)
     return 0;
 }
 
+/* A client that is told that the store is away comes back, for as long as C5 allows. */
+static void settle_final(struct player *p, const char *key)
+{
+    int64_t limit_us = now_us() + (LEASE_MS_MAX + SETTLE_MS) * 1000;
+    const char *fingerprint = "A";
+    for (int r = -1; r < 0 && now_us() < limit_us;) {
+        r = ask_final(p, key, fingerprint);
+        if (r == ONCE_MISMATCH) r = ask_final(p, key, fingerprint = "B");
+        if (r < 0) pass_ms(20);
+    }
+}
+
 static void play_final(struct player *p)
 {
     int64_t count = windows(p->worker);
     for (int64_t i = p->index; i < count * KEYS_PER_WINDOW; i += THREADS) {
         struct claim c = { .lease_ms = 0 };
         key_name(c.key, sizeof c.key, i / KEYS_PER_WINDOW, i % KEYS_PER_WINDOW);
-        if (ask_final(p, c.key, "A") == ONCE_MISMATCH) ask_final(p, c.key, "B");
+        settle_final(p, c.key);
         owned(p, ACT_PEEK, &c, true);
     }
 }
@@ -388,12 +402,13 @@ static void players_run(struct worker *w)
 
 int worker_main(int argc, char **argv)
 {
-    static struct worker w = { .seed = 1, .lock = PTHREAD_MUTEX_INITIALIZER };
+    static struct worker w = { .seed = 1, .scope = "fault", .lock = PTHREAD_MUTEX_INITIALIZER };
     const char *out = NULL, *coord = "memory:", *ledger = NULL;
     const struct option_row rows[] = {
         { "--out", &out, NULL },          { "--coord", &coord, NULL },
-        { "--ledger", &ledger, NULL },    { "--seed", NULL, &w.seed },
-        { "--start", NULL, &w.start_us }, { "--forgets", NULL, &w.forgets }
+        { "--ledger", &ledger, NULL },    { "--scope", &w.scope, NULL },
+        { "--seed", NULL, &w.seed },      { "--start", NULL, &w.start_us },
+        { "--forgets", NULL, &w.forgets }
     };
     int at = options_take(argc, argv, rows, sizeof rows / sizeof *rows);
     if (at != argc || !out || !ledger || !scribe_open(&w.scribe, out)) {
