@@ -233,6 +233,7 @@ static void ask_done(struct op *op, void *ctx)
 {
     struct call *c = ctx;
     CHECK(c->op == op);
+    wait_lead_no_more(c);
     if (c->waitlist) {
         wait_answered(c);
         return;
@@ -266,6 +267,7 @@ void call_ask(struct call *c)
 {
     call_set_state(c, CALL_ASKING);
     c->asked_ms = c->engine->loop->now_ms;
+    if (c->args.verb == VERB_CLAIM && c->args.wait_ms > 0 && !c->waitlist) wait_lead(c);
     engine_submit(c->engine, c->op, ask_done, c);
 }
 
@@ -350,6 +352,7 @@ int engine_call(struct engine *e, const struct call_args *args, struct call **re
 void call_cancel(struct call *c)
 {
     if (c->state == CALL_FINISHED) return;
+    wait_lead_no_more(c);
     if (c->waitlist) wait_leave(c);
     if (c->state == CALL_ASKING) {
         /* The op stays with the store; only its innermost frame learns that nobody waits. */

@@ -16,7 +16,8 @@ struct engine {
     struct list calls;    /* every call that is not finished, except parked ones */
     struct list finished; /* to be told in the next turn */
     struct task tell;
-    struct map waitlists; /* by key frame and fingerprint */
+    struct map waitlists; /* by question: key and fingerprint */
+    struct map leaders;   /* calls that ask a question, with no line behind them yet */
     struct map held;      /* by owner token */
     struct timer sweep_timer;
 };
@@ -36,6 +37,8 @@ struct call {
     struct engine *engine;
     struct link link; /* calls, a waitlist or finished: state is membership */
     enum call_state state;
+    struct map_node leader; /* in the engine's leaders while `leads` */
+    bool leads;
     struct call_args args; /* key and request views point into the op */
     struct op *op;
     struct timer timer; /* parked: the deadline; backing off: the next try */
@@ -64,7 +67,10 @@ void engine_abandon(struct engine *e, const struct key *key, const struct token 
 /* wait.c */
 int waitlists_init(struct engine *e);
 void waitlists_fini(struct engine *e);
-bool wait_join_existing(struct call *c); /* parks c if its key has a line already */
+/* Parks c if its key has a line already, or if somebody is just asking the same. */
+bool wait_join_existing(struct call *c);
+void wait_lead(struct call *c); /* it is about to ask: others may line up behind it */
+void wait_lead_no_more(struct call *c);
 void wait_park(struct call *c, const struct answer *seen); /* after in_progress */
 void wait_answered(struct call *c); /* the op of a call that asked for its line came back */
 void wait_deadline(struct call *c); /* its timer fired */

@@ -41,6 +41,7 @@ static void sweep_timer(struct timer *t)
         return;
     }
     op->limit = SWEEP_BATCH;
+    op->routine = true;
     engine_submit(e, op, sweep_done, e);
 }
 

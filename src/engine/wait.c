@@ -12,9 +12,9 @@
  *   error          back off, ask again: an error is never an answer to a waiter
  *
  * The line is per key *and* fingerprint: all its callers asked the same question. A new caller
- * joins it without asking, so a crowd costs two ops and not one each; but nobody is told
- * timed_out on hearsay: the store has been asked at least once since they came
- * (`confirmed`). */
+ * joins it, or lines up behind the one who is just asking, without asking: a crowd costs two ops
+ * and not one each. But nobody is told timed_out on hearsay: the store has been asked at least once
+ * since they came (`confirmed`). */
 #include "base/check.h"
 #include "base/museum.h"
 #include "engine/internal.h"
@@ -26,7 +26,6 @@ enum {
     POLL_MS_MAX = 250,
     RETRY_MS_FIRST = 20,
     RETRY_MS_MAX = 1000,
-    ID_BYTES_MAX = 1 + FINGERPRINT_BYTES_MAX + KEY_FRAME_BYTES_MAX,
 };
 
 struct waitlist {
@@ -39,6 +38,7 @@ struct waitlist {
     struct timer timer;     /* lapse of the lease, next poll, or next retry */
     uint64_t tickets;       /* given out so far */
     uint64_t asked;         /* tickets given out when the head asked */
+    uint64_t watched_for;   /* tickets given out when the watch was set */
     uint64_t confirmed; /* callers with a smaller ticket have been spoken for by the store */
     size_t overdue;     /* parked without a timer: past their deadline, not spoken for yet */
     int64_t lapses_ms;
@@ -54,32 +54,29 @@ static struct bytes waitlist_id(const struct map_node *n)
     return bytes_of(w->id, w->id_len);
 }
 
-/* Fingerprint first, with its length: the frame of a key does not say where it ends. */
-static struct bytes id_of(const struct call *c, uint8_t *buf)
+static struct bytes leader_question(const struct map_node *n)
 {
-    struct bytes fingerprint = c->op->in.fingerprint, frame = c->op->frame;
-    buf[0] = (uint8_t)fingerprint.len;
-    if (fingerprint.len) memcpy(buf + 1, fingerprint.data, fingerprint.len);
-    memcpy(buf + 1 + fingerprint.len, frame.data, frame.len);
-    return bytes_of(buf, 1 + fingerprint.len + frame.len);
+    return container_of(n, struct call, leader)->op->question;
 }
 
 int waitlists_init(struct engine *e)
 {
-    return map_init(&e->waitlists, waitlist_id,
-                    (uint64_t[2]){ rng_u64(e->rng), rng_u64(e->rng) });
+    uint64_t seeds[4];
+    e->rng->fill(e->rng, seeds, sizeof seeds);
+    int r = map_init(&e->waitlists, waitlist_id, seeds);
+    return r ? r : map_init(&e->leaders, leader_question, seeds + 2);
 }
 
 void waitlists_fini(struct engine *e)
 {
-    CHECK(e->waitlists.count == 0);
+    CHECK(e->waitlists.count == 0 && e->leaders.count == 0);
     map_fini(&e->waitlists);
+    map_fini(&e->leaders);
 }
 
 static struct waitlist *waitlist_find(const struct call *c)
 {
-    uint8_t buf[ID_BYTES_MAX];
-    struct map_node *n = map_find(&c->engine->waitlists, id_of(c, buf));
+    struct map_node *n = map_find(&c->engine->waitlists, c->op->question);
     return n ? container_of(n, struct waitlist, node) : NULL;
 }
 
@@ -87,8 +84,7 @@ static void waitlist_timer(struct timer *t);
 
 static struct waitlist *waitlist_new(struct call *c)
 {
-    uint8_t buf[ID_BYTES_MAX];
-    struct bytes id = id_of(c, buf);
+    struct bytes id = c->op->question;
     struct waitlist *w = malloc(sizeof *w + id.len);
     if (!w) return NULL;
     *w = (struct waitlist){ .engine = c->engine, .id_len = (uint16_t)id.len };
@@ -116,15 +112,20 @@ static void close_if_empty(struct waitlist *w)
 
 /* ---- joining and leaving ---- */
 
-static void join(struct waitlist *w, struct call *c)
+static void line_up(struct waitlist *w, struct call *c)
 {
     c->waitlist = w;
     c->ticket = w->tickets++;
     c->engine->stats.waiters++;
-    call_set_state(c, CALL_PARKED);
     link_remove(&c->link);
     list_append(&w->waiters, &c->link);
     timer_set(c->engine->loop, &c->timer, call_deadline_ms(c));
+}
+
+static void join(struct waitlist *w, struct call *c)
+{
+    call_set_state(c, CALL_PARKED);
+    line_up(w, c);
 }
 
 static void leave(struct call *c)
@@ -145,10 +146,45 @@ static void leave_with(struct call *c, const struct answer *out)
     call_finish(c, out);
 }
 
+/* ---- leaders ---- */
+
+void wait_lead(struct call *c)
+{
+    struct engine *e = c->engine;
+    if (map_find(&e->leaders, c->op->question)) return;
+    map_insert(&e->leaders, &c->leader);
+    c->leads = true;
+}
+
+void wait_lead_no_more(struct call *c)
+{
+    if (!c->leads) return;
+    map_remove(&c->engine->leaders, &c->leader);
+    c->leads = false;
+}
+
+/* The line behind a call that is just asking: it becomes the head that asks for them. */
+static struct waitlist *line_behind_leader(const struct call *c)
+{
+    struct engine *e = c->engine;
+    struct map_node *n = map_find(&e->leaders, c->op->question);
+    if (!n) return NULL;
+    struct call *leader = container_of(n, struct call, leader);
+    struct waitlist *w = waitlist_new(leader);
+    if (!w) return NULL;
+    wait_lead_no_more(leader);
+    line_up(w, leader);
+    w->asking = leader;
+    w->asked = w->tickets;
+    return w;
+}
+
 bool wait_join_existing(struct call *c)
 {
-    if (c->engine->stats.waiters >= c->engine->config.waiters_max) return false;
+    size_t room = c->engine->config.waiters_max - c->engine->stats.waiters;
     struct waitlist *w = waitlist_find(c);
+    if (room < (w ? 1 : 2)) return false; /* a new line takes in its leader, too */
+    if (!w) w = line_behind_leader(c);
     if (!w) return false;
     join(w, c);
     return true;
@@ -186,6 +222,16 @@ static void poll_later(struct waitlist *w)
 
 static bool watch(struct waitlist *w, uint64_t seen);
 
+/* The news came with the answer. It is for those who were here before the watch was set: they saw
+ * the record undecided, so it was decided after they came (E3). */
+static void told_answer(struct waitlist *w, const struct answer *out)
+{
+    list_each (&w->waiters, at) {
+        struct call *c = container_of(at, struct call, link);
+        if (c->ticket < w->watched_for) leave_with(c, out);
+    }
+}
+
 static void watch_done(struct op *op, void *ctx)
 {
     struct waitlist *w = ctx;
@@ -193,9 +239,14 @@ static void watch_done(struct op *op, void *ctx)
     w->watch = NULL;
     int failed = op->err.code;
     bool vanished = op->out.version == 0;
+    if (!w->closing && !w->asking && !failed && op->answers) told_answer(w, &op->out);
     op_free(op);
     if (w->closing) {
         free(w);
+        return;
+    }
+    if (list_empty(&w->waiters)) {
+        close_if_empty(w);
         return;
     }
     if (BUG(VANISHED_MEANS_MINE) && !failed && vanished && !w->asking) {
@@ -226,9 +277,11 @@ static bool watch(struct waitlist *w, uint64_t seen)
         return true;
     }
     struct call *c = container_of(list_first(&w->waiters), struct call, link);
-    struct op *op = op_new(VERB_WATCH, &c->args.key, NULL);
+    struct request in = { .fingerprint = c->args.in.fingerprint };
+    struct op *op = op_new(VERB_WATCH, &c->args.key, &in);
     if (!op) return false;
     op->seen = w->watched = seen;
+    w->watched_for = w->tickets;
     w->watch = op;
     engine_submit(e, op, watch_done, w);
     return true;
@@ -301,6 +354,17 @@ static bool past_deadline(const struct call *c)
     return c->engine->loop->now_ms >= call_deadline_ms(c);
 }
 
+/* Nobody has been told anything yet, so nobody waits for anything: they fail at once, as each of
+ * them would have alone. */
+static void refuse_all(struct waitlist *w, const struct err *err)
+{
+    list_each (&w->waiters, at) {
+        struct call *c = container_of(at, struct call, link);
+        leave(c);
+        call_finish_err(c, err->code, err->text);
+    }
+}
+
 static void head_failed(struct waitlist *w, struct call *c)
 {
     struct engine *e = w->engine;
@@ -308,6 +372,10 @@ static void head_failed(struct waitlist *w, struct call *c)
     if (err.code == ERR_AMBIGUOUS) {
         c->maybe = true;
         e->stats.ambiguous++;
+    }
+    if (w->confirmed == 0 && !c->maybe) {
+        refuse_all(w, &err);
+        return;
     }
     bool pointless = err.code != ERR_AMBIGUOUS && err.code != ERR_UNAVAILABLE;
     if (pointless || past_deadline(c)) {

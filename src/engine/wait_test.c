@@ -122,6 +122,83 @@ Test(wait, a_crowd_costs_as_much_as_one)
               faulty_count(store, VERB_CLAIM));
 }
 
+/* They come while the first one is still asking: nobody else asks for what is on its way. */
+static struct caller *at_once(const char *name, size_t count, int64_t wait_ms)
+{
+    static struct caller crowd[CROWD];
+    for (size_t i = 0; i < count; i++) {
+        crowd[i] = (struct caller){ 0 };
+        caller_claim(&crowd[i], engine, name, wait_ms);
+    }
+    return crowd;
+}
+
+Test(wait, a_crowd_at_once_costs_as_much_as_one)
+{
+    struct caller *crowd = at_once("k", CROWD, 60000);
+    cr_assert(faulty_count(store, VERB_CLAIM) == 2, "the owner and the first");
+    world_settle(&world);
+    cr_assert(engine_stats(engine).waiters == CROWD);
+    publish();
+    for (size_t i = 0; i < CROWD; i++) expect(&crowd[i], OUTCOME_CACHED);
+    cr_assert(faulty_count(store, VERB_CLAIM) == 3 && faulty_count(store, VERB_WATCH) == 1);
+}
+
+Test(wait, a_crowd_at_once_on_a_free_key_has_one_owner)
+{
+    struct caller *crowd = at_once("free", CROWD, 60000);
+    world_settle(&world);
+    expect(&crowd[0], OUTCOME_CLAIMED);
+    for (size_t i = 1; i < CROWD; i++) cr_assert(crowd[i].finished == 0);
+    cr_assert(engine_stats(engine).waiters == CROWD - 1);
+}
+
+/* Whoever came after the question was asked is not told its answer (E3). */
+Test(wait, a_crowd_at_once_on_an_answered_key_asks_twice)
+{
+    publish();
+    unsigned before = faulty_count(store, VERB_CLAIM);
+    struct caller *crowd = at_once("k", CROWD, 60000);
+    world_settle(&world);
+    for (size_t i = 0; i < CROWD; i++) expect(&crowd[i], OUTCOME_CACHED);
+    cr_assert(faulty_count(store, VERB_CLAIM) == before + 2);
+}
+
+Test(wait, a_crowd_at_once_is_refused_at_once)
+{
+    faulty_set(store, VERB_CLAIM, FAULT_REFUSE, 1);
+    struct caller *crowd = at_once("free", CROWD, 60000);
+    world_settle(&world);
+    for (size_t i = 0; i < CROWD; i++)
+        cr_assert(crowd[i].finished == 1 && crowd[i].error == ERR_UNAVAILABLE);
+    cr_assert(engine_stats(engine).waiters == 0);
+}
+
+Test(wait, the_next_one_asks_when_the_first_of_a_crowd_goes_away)
+{
+    faulty_set(store, VERB_CLAIM, FAULT_HOLD, 1);
+    struct caller *crowd = at_once("free", 3, 60000);
+    world_settle(&world);
+    call_cancel(crowd[0].call);
+    world_settle(&world);
+    cr_assert(crowd[0].error == ERR_CANCELED);
+    expect(&crowd[1], OUTCOME_CLAIMED);
+    cr_assert(crowd[2].finished == 0);
+    faulty_let_go(store);
+}
+
+Test(wait, a_crowd_with_other_fingerprints_asks_for_itself)
+{
+    static struct caller a, b;
+    struct call_args args = caller_claim_args("k", 60000);
+    caller_call(&a, engine, &args);
+    args.in.fingerprint = bytes_str("other");
+    caller_call(&b, engine, &args);
+    world_settle(&world);
+    cr_assert(a.finished == 0);
+    expect(&b, OUTCOME_MISMATCH);
+}
+
 Test(wait, releases_promote_one_each_in_the_order_they_came)
 {
     static struct caller line[10];

@@ -22,11 +22,13 @@ struct op *op_new(enum verb verb, const struct key *key, const struct request *i
     CHECK(in->fingerprint.len <= FINGERPRINT_BYTES_MAX);
 
     size_t frame_len = 1 + key->scope.len + key->name.len;
-    struct op *op = malloc(sizeof *op + frame_len + in->fingerprint.len);
+    struct op *op = malloc(sizeof *op + 1 + in->fingerprint.len + frame_len);
     if (!op) return NULL;
     *op = (struct op){ .verb = verb, .in = *in };
     link_init(&op->link);
-    uint8_t *frame = op->memory, *fingerprint = frame + frame_len;
+    uint8_t *fingerprint = op->memory + 1, *frame = fingerprint + in->fingerprint.len;
+    op->memory[0] = (uint8_t)in->fingerprint.len;
+    op->question = bytes_of(op->memory, 1 + in->fingerprint.len + frame_len);
     if (verb_info[verb].keyed) {
         op->frame = bytes_of(frame, key_frame(key, frame));
     } else {
@@ -83,7 +85,7 @@ void op_clear_answer(struct op *op)
     blob_unref(op->out.value);
     op->out = (struct answer){ 0 };
     op->err.code = 0;
-    op->changed = false;
+    op->changed = op->answers = false;
     op->count = 0;
     scan_clear(&op->scan);
 }

@@ -83,19 +83,23 @@ enum { OP_FRAMES_MAX = 6 };
 struct op {
     enum verb verb;
 
-    /* in; key, fingerprint and frame point into the op itself, the value is a reference it
+    /* in; key, fingerprint, frame and question point into the op itself, the value is a reference it
      * owns */
-    struct key key;     /* SCAN: start after this key; both may be empty: from the start */
-    bool all_scopes;    /* SCAN: every scope, not only the key's */
-    struct bytes frame; /* key_frame() of the key, for keyed verbs */
+    struct key key;        /* SCAN: start after this key; both may be empty: from the start */
+    bool all_scopes;       /* SCAN: every scope, not only the key's */
+    struct bytes frame;    /* key_frame() of the key, for keyed verbs */
+    struct bytes question; /* fingerprint, with its length, and frame: who asks the same */
     struct request in;
     uint64_t seen; /* WATCH: finish when the record's version is not this any more */
     size_t limit;  /* EXPIRE, SCAN: at most so many rows */
+    bool
+        routine; /* EXPIRE: nobody asked for it; a store whose records go by themselves need not */
 
     /* out */
     struct err err;    /* code 0: `out` holds an answer */
     struct answer out; /* its value is a reference the op owns */
     bool changed;      /* the record is no longer what it was */
+    bool answers;      /* WATCH: `out` is what a claim with this fingerprint would be told */
     size_t count;      /* EXPIRE: rows removed */
     struct scan scan;
     struct store_stats stats;

@@ -94,7 +94,7 @@ Test(store, unknown_schemes_are_refused_with_what_is_known)
     struct world w;
     struct store *s;
     struct err err;
-    static const char *const bad[] = { "", "memory", "redis:", "MEMORY:", ":", "memoryx:" };
+    static const char *const bad[] = { "", "memory", "redi:", "MEMORY:", ":", "memoryx:" };
     world_init(&w, 1);
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         cr_expect(store_open(bad[i], &w.env, &s, &err) == ERR_INVALID, "\"%s\"", bad[i]);

@@ -680,29 +680,64 @@ static void inbox_down(struct conn *c)
     (void)c; /* the net looks after the watches until it is back */
 }
 
-/* A length, the record's header (none: it is gone), its key. */
+/* What a message says: is the answer in it, the record's key with its length, and what the record
+ * is now, unless it is gone. */
+struct news {
+    struct bytes frame, fingerprint, value;
+    struct record record;
+    bool there, kept, whole; /* whole: fingerprint and value came along */
+};
+
+static bool news_read(struct bytes message, struct news *ret)
+{
+    *ret = (struct news){ 0 };
+    if (message.len < 3) return false;
+    size_t key_len = message.data[1] | (size_t)message.data[2] << 8;
+    if (message.len < 3 + key_len) return false;
+    const uint8_t *key = message.data + 3, *end = key + key_len;
+    const uint8_t *brace = memchr(key, '}', key_len);
+    if (!brace || brace + 2 >= end) return false;
+    ret->frame = bytes_of(brace + 2, (size_t)(end - brace - 2));
+    struct bytes packed = bytes_of(end, message.len - 3 - key_len), rest;
+    ret->there = record_unpack(packed, &ret->record, &rest, &ret->kept);
+    if (!ret->there || !message.data[0]) return true;
+    size_t fingerprint_len = packed.data[65];
+    if (rest.len < fingerprint_len) return false;
+    ret->whole = true;
+    ret->fingerprint = bytes_of(rest.data, fingerprint_len);
+    ret->value = bytes_of(rest.data + fingerprint_len, rest.len - fingerprint_len);
+    return true;
+}
+
+/* The answer itself, if it is one and the watcher asked the same question. */
+static void news_answer(const struct redis *r, struct op *op, const struct news *news)
+{
+    struct record record = news->record;
+    if (!news->whole || record.state != RECORD_DONE) return;
+    if (!bytes_eq(op->in.fingerprint, news->fingerprint)) return;
+    if (news->kept && !(record.value = blob_new(news->value))) return;
+    struct moment then = { .now_ms = record.done_at_ms };
+    struct verdict v = { .outcome = news->kept ? OUTCOME_CACHED : OUTCOME_ALREADY_DONE };
+    op_clear_answer(op);
+    op->out = rules_answer(&v, &record, &op->in, then);
+    if (!op->out.value) blob_unref(record.value); /* kept for no time at all */
+    op->answers = op->out.retain_left_ms > 0;
+    op->epoch = r->base.epoch;
+}
+
 static void told(struct redis *r, struct bytes message)
 {
-    struct record record;
-    struct bytes value;
-    bool kept;
-    size_t head_len = message.len ? message.data[0] : 0;
-    if (message.len < 1 + head_len) return;
-    struct bytes head = bytes_of(message.data + 1, head_len);
-    uint64_t version =
-        record_unpack(head, &record, &value, &kept) ? record_version(&record) : 0;
-
-    const uint8_t *key = head.data + head_len, *end = message.data + message.len;
-    const uint8_t *brace = memchr(key, '}', (size_t)(end - key));
-    if (!brace || brace + 2 >= end) return;
-    struct bytes frame = bytes_of(brace + 2, (size_t)(end - brace - 2));
-
+    struct news news;
     struct list woken;
+    if (!news_read(message, &news)) return;
+    struct bytes frame = news.frame;
     list_init(&woken);
-    watches_tell(&r->watches, frame, version, &woken);
+    watches_tell(&r->watches, frame, news.there ? record_version(&news.record) : 0, &woken);
     for (struct link *at; (at = list_pop(&woken));) {
+        struct op *op = container_of(at, struct op, link);
         r->base.loop->owed++;
-        redis_finish(r, container_of(at, struct op, link));
+        if (news.there) news_answer(r, op, &news);
+        redis_finish(r, op);
     }
     /* Its answer may be older than this news: it must not be parked on it. */
     list_each (&r->asked, at) {
@@ -771,13 +806,25 @@ void redis_enqueue(struct redis *r, struct op *op)
     redis_flush_later(r);
 }
 
+/* Records go by themselves when their time to live is over. */
+static void nothing_to_do(struct redis *r, struct op *op)
+{
+    op_clear_answer(op);
+    op->out.outcome = OUTCOME_OK;
+    op->epoch = r->base.epoch;
+    redis_finish(r, op);
+}
+
 static void redis_submit(struct store *s, struct op *op)
 {
     struct redis *r = (struct redis *)s;
     if (op->verb == VERB_SCAN || op->verb == VERB_STATS || op->verb == VERB_EXPIRE) {
         r->in_flight++;
         s->loop->owed++;
-        walk_start(r, op);
+        if (op->routine)
+            nothing_to_do(r, op);
+        else
+            walk_start(r, op);
         return;
     }
     if (op->verb == VERB_WATCH) conn_use(&r->inbox_conn);
@@ -857,7 +904,7 @@ static int redis_open(const char *rest, const struct store_env *env, struct stor
 const struct store_class redis_class = {
     .scheme = "redis",
     .usage = "redis://[user:password@]host[:port][/db]",
-    .caps = CAP_CLAIMS | CAP_SHARED | CAP_NOTIFY | CAP_EXPIRES,
+    .caps = CAP_CLAIMS | CAP_SHARED | CAP_NOTIFY,
     .open = redis_open,
     .close = redis_close,
     .submit = redis_submit,

@@ -11,6 +11,7 @@
 
 local HEADER = '<Bc16I8i8i8i8i8i8BBI2'
 local HEADER_BYTES, INBOX_BYTES, INBOXES_MAX = 69, 8, 1000
+local NEWS_BYTES_MAX = 16384
 local ABANDONED_KEEP_MS = 86400000
 
 local PENDING, DONE = 1, 2
@@ -117,10 +118,15 @@ local function write(content)
     return head
 end
 
--- Tells every process that waits here what the record is now ('': nothing). They register anew.
-local function wake(watchers, head)
+-- Tells every process that waits here what the record is now ('': nothing), with an answer that is
+-- not too long to be sent to all of them. They register anew.
+local function wake(watchers, head, content)
+    if watchers == '' then return end
+    local whole = head ~= '' and #content <= NEWS_BYTES_MAX
+    local news = pack('<BI2', whole and 1 or 0, #r.key) .. r.key .. head
+    if whole then news = news .. r.fingerprint .. content end
     for at = 1, #watchers, INBOX_BYTES do
-        call('PUBLISH', channel .. sub(watchers, at, at + INBOX_BYTES - 1), char(#head) .. head .. r.key)
+        call('PUBLISH', channel .. sub(watchers, at, at + INBOX_BYTES - 1), news)
     end
 end
 
@@ -132,7 +138,7 @@ end
 local function drop(outcome)
     raise_floor(r.fence)
     call('DEL', r.key)
-    wake(r.watchers, '')
+    wake(r.watchers, '', '')
     return outcome + CHANGED, '', ''
 end
 
@@ -153,7 +159,7 @@ local function grant(outcome)
     r.retain_ms, r.done_at_ms, r.kept = q.retain_ms, 0, 0
     r.fingerprint, r.watchers = q.fingerprint, ''
     local head = write('')
-    wake(watchers, head)
+    wake(watchers, head, '')
     return outcome + CHANGED, head, ''
 end
 
@@ -185,7 +191,7 @@ local function publish()
     r.state, r.done_at_ms, r.kept, r.watchers = DONE, now_ms, q.value and 1 or 0, ''
     if q.retain_ms >= 0 then r.retain_ms = q.retain_ms end
     local head = write(q.value or '')
-    wake(watchers, head)
+    wake(watchers, head, q.value or '')
     return OK + CHANGED, head, ''
 end
 

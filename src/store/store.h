@@ -32,7 +32,6 @@ enum store_caps {
     CAP_SHARED = BIT(2),  /* other processes may change it too */
     CAP_NOTIFY = BIT(3),  /* takes WATCH */
     CAP_BLOCKS = BIT(4),  /* exec() may block: needs a thread */
-    CAP_EXPIRES = BIT(5), /* drops what is past its time by itself: EXPIRE is for people */
 };
 
 /* What a store gets from the shell. It outlives the store. */
