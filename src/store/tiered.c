@@ -2,9 +2,9 @@
  *
  *   T1 The ledger decides. Its claim is asked for whether or not coord is healthy; coord may
  *      only say "already done" or "somebody is on it", never "you may".
- *   T2 Coord may be refused, hung, flushed or wrong: every coord step has a deadline, repeated
- *      failure opens a breaker, and without coord the same answers come from the ledger, marked
- *      degraded.
+ *   T2 Coord may be refused, hung, flushed or wrong: every coord step has a deadline; one that is
+ *      missed, or repeated failure, opens a breaker, and without coord the same answers come from
+ *      the ledger, marked degraded.
  *   T3 Coord is told after the ledger has decided, and only what the ledger decided. It is told
  *      before the caller is, so that a caller's next question cannot meet a stale coord.
  *   T4 "Already done" from a coord that other processes cannot reach is believed only if the
@@ -99,6 +99,13 @@ static void coord_failed(struct tiered *t, int code)
     if (++t->failures >= t->options.breaker_failures) breaker_set(t, true);
 }
 
+/* A coord that hangs costs one deadline, not one a call: no second chance. */
+static void coord_hangs(struct tiered *t)
+{
+    t->failures = t->options.breaker_failures;
+    coord_failed(t, ERR_UNAVAILABLE);
+}
+
 static void coord_worked(struct tiered *t, uint64_t epoch)
 {
     t->failures = 0;
@@ -152,7 +159,7 @@ static void step_overdue(struct timer *timer)
 {
     struct step *s = container_of(timer, struct step, deadline);
     s->overdue = true;
-    coord_failed(s->tiered, ERR_UNAVAILABLE);
+    coord_hangs(s->tiered);
     store_cancel(s->tiered->coord, s->op);
     go_on(s->tiered, s->parent, s->then, NULL);
 }
@@ -536,7 +543,10 @@ static void submit_expire(struct tiered *t, struct op *op)
 {
     if (!t->open) {
         struct step *s = step_new(t, op_new(VERB_EXPIRE, NULL, NULL));
-        if (s) s->op->limit = op->limit;
+        if (s) {
+            s->op->limit = op->limit;
+            s->op->routine = op->routine;
+        }
         step_start(t, NULL, s, NULL);
     }
     ask_ledger(t, op, ledger_answered);
