@@ -234,6 +234,7 @@ static void batch_without_script(struct batch *b)
     l->reload.deadline_ms =
         l->node->redis->base.loop->now_ms + l->node->redis->options.timeout_ms;
     conn_send(&l->conn, &l->reload, 3, argv, lens);
+    conn_flush(&l->conn); /* nothing else will: no batch goes out before the answer */
 }
 
 static void ask_for_slots(struct lane *l);
@@ -618,6 +619,7 @@ static void ask_for_slots(struct lane *l)
     link_init(&command->link);
     conn_send(&l->conn, command, 2, (const char *[]){ "CLUSTER", "SLOTS" },
               (const size_t[]){ 7, 5 });
+    conn_flush(&l->conn); /* what was redirected goes out elsewhere */
 }
 
 /* ---- watches ---- */
