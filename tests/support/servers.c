@@ -30,14 +30,18 @@ const char *server_url(enum server server)
     return url && *url ? url : NULL;
 }
 
-void room_url(enum server server, struct room *ret_room, char *ret_url, size_t len)
+void room_init(struct room *room, enum server server)
 {
     uint64_t random;
     CHECK(getrandom(&random, sizeof random, 0) == sizeof random);
-    ret_room->server = server;
-    snprintf(ret_room->name, sizeof ret_room->name, "t%016llx", (unsigned long long)random);
-    int at = snprintf(ret_url, len, "%s?%s=%s%s", server_url(server), servers[server].room,
-                      ret_room->name, servers[server].options);
+    room->server = server;
+    snprintf(room->name, sizeof room->name, "t%016llx", (unsigned long long)random);
+}
+
+void room_url(const struct room *room, char *ret_url, size_t len)
+{
+    int at = snprintf(ret_url, len, "%s?%s=%s%s", server_url(room->server),
+                      servers[room->server].room, room->name, servers[room->server].options);
     CHECK(at > 0 && (size_t)at < len);
 }
 

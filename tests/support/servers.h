@@ -26,8 +26,9 @@ struct room {
 
 const char *server_url(enum server server); /* NULL: it is not up; see tests/with-servers */
 
-/* The URL of a store that lives in a room of its own, which is to be cleared in the end. */
-void room_url(enum server server, struct room *ret_room, char *ret_url, size_t len);
+void room_init(struct room *room, enum server server);
+void room_url(const struct room *room, char *ret_url,
+              size_t len);                /* of a store that lives there */
 void room_clear(const struct room *room); /* removes everything that is in it */
 
 #endif

@@ -78,23 +78,39 @@ static struct store *open_memory(struct world *w)
 
 static struct store *open_sqlite(struct world *w)
 {
-    static unsigned count;
     char url[160];
-    snprintf(url, sizeof url, "sqlite:%s/%u.db?sync=off", world_dir(w), count++);
+    if (!w->again) w->file_count++;
+    snprintf(url, sizeof url, "sqlite:%s/%zu.db?sync=off", world_dir(w), w->file_count);
     return open_direct(w, url);
 }
 
-static void url_of_room(struct world *w, enum server server, char *ret_url, size_t len)
+static struct room *room_opened_last(struct world *w, enum server server)
+{
+    for (size_t i = w->room_count; i-- > 0;)
+        if (w->rooms[i].server == server) return &w->rooms[i];
+    CHECK(false);
+    return NULL;
+}
+
+static struct room *room_open(struct world *w, enum server server)
+{
+    CHECK(w->room_count < WORLD_ROOMS_MAX);
+    struct room *room = &w->rooms[w->room_count++];
+    room_init(room, server);
+    return room;
+}
+
+static void url_in_room(struct world *w, enum server server, char *ret_url, size_t len)
 {
     if (!server_url(server)) fprintf(stderr, "world: no server; see tests/with-servers\n");
-    CHECK(server_url(server) && w->room_count < WORLD_ROOMS_MAX);
-    room_url(server, &w->rooms[w->room_count++], ret_url, len);
+    CHECK(server_url(server));
+    room_url(w->again ? room_opened_last(w, server) : room_open(w, server), ret_url, len);
 }
 
 static struct store *open_in_room(struct world *w, enum server server)
 {
     char url[256];
-    url_of_room(w, server, url, sizeof url);
+    url_in_room(w, server, url, sizeof url);
     return open_direct(w, url);
 }
 
@@ -114,7 +130,7 @@ static struct store *open_on_loop(struct world *w, enum server server)
     struct err err;
     struct store *store = NULL;
     char url[256];
-    url_of_room(w, server, url, sizeof url);
+    url_in_room(w, server, url, sizeof url);
     if (w->loop.fd < 0) CHECK(loop_open(&w->loop, &err) == 0);
     int r = store_open(url, &w->env, &store, &err);
     return opened(url, r, store, &err);
@@ -156,16 +172,19 @@ static struct store *open_tiered_fleet(struct world *w)
 
 const struct world_store world_stores[] = {
     { "memory", open_memory },
-    { "sqlite", open_sqlite },
+    { "sqlite", open_sqlite, .shared = true },
     { "tiered", open_tiered, .two_planes = true },
     { "tiered-sqlite", open_tiered_sqlite, .two_planes = true },
-    { "redis", open_redis, .own_fences = true, .hearsay = true, .needs = { SERVER_REDIS } },
-    { "redis-cluster", open_cluster, .own_fences = true, .hearsay = true,
+    { "redis", open_redis, .own_fences = true, .hearsay = true, .shared = true,
+      .needs = { SERVER_REDIS } },
+    { "redis-cluster", open_cluster, .own_fences = true, .hearsay = true, .shared = true,
       .needs = { SERVER_CLUSTER } },
-    { "postgres", open_postgres, .own_fences = true, .needs = { SERVER_POSTGRES } },
-    { "pgbouncer", open_pgbouncer, .own_fences = true, .needs = { SERVER_PGBOUNCER } },
+    { "postgres", open_postgres, .own_fences = true, .shared = true,
+      .needs = { SERVER_POSTGRES } },
+    { "pgbouncer", open_pgbouncer, .own_fences = true, .shared = true,
+      .needs = { SERVER_PGBOUNCER } },
     { "tiered-fleet", open_tiered_fleet, .two_planes = true, .own_fences = true,
-      .hearsay = true, .needs = { SERVER_REDIS, SERVER_POSTGRES } },
+      .hearsay = true, .shared = true, .needs = { SERVER_REDIS, SERVER_POSTGRES } },
 };
 const size_t world_store_count = sizeof world_stores / sizeof world_stores[0];
 
@@ -191,6 +210,15 @@ struct store *world_open(struct world *w, const char *name)
     return world_store_named(name)->open(w);
 }
 
+struct store *world_open_again(struct world *w, const char *name)
+{
+    CHECK(world_store_named(name)->shared);
+    w->again = true;
+    struct store *store = world_open(w, name);
+    w->again = false;
+    return store;
+}
+
 void world_close(struct world *w, struct store *s)
 {
     world_settle(w);
@@ -208,17 +236,37 @@ static bool turn_until_quiet(struct world *w)
     return false;
 }
 
-void world_settle(struct world *w)
+/* False: nothing came, for longer than any machine is slow. */
+static bool sleep_until(struct world *w, int64_t end_ms)
 {
     struct clock real = clock_monotonic();
-    int64_t end_ms = clock_now_ms(&real) + ANSWER_MS_MAX;
+    int64_t left_ms = end_ms - clock_now_ms(&real);
+    if (left_ms > 0) loop_sleep(&w->loop, left_ms);
+    return left_ms > 0;
+}
+
+static int64_t patience_end_ms(void)
+{
+    struct clock real = clock_monotonic();
+    return clock_now_ms(&real) + ANSWER_MS_MAX;
+}
+
+void world_settle(struct world *w)
+{
+    int64_t end_ms = 0;
     while (turn_until_quiet(w)) {
         if (w->loop.owed == 0) return;
-        int64_t left_ms = end_ms - clock_now_ms(&real);
-        if (left_ms <= 0) break;
-        loop_sleep(&w->loop, left_ms);
+        if (!end_ms) end_ms = patience_end_ms();
+        if (!sleep_until(w, end_ms)) break;
     }
     w->stuck = true;
+}
+
+void world_await(struct world *w, const unsigned *counter)
+{
+    int64_t end_ms = patience_end_ms();
+    world_settle(w);
+    while (!*counter && sleep_until(w, end_ms)) world_settle(w);
 }
 
 void world_advance(struct world *w, int64_t ms)

@@ -21,7 +21,8 @@ struct world {
     char dir[64];    /* a temporary directory, made when first needed */
     bool stuck;      /* the loop did not come to rest: something spins, or a server is mute */
     struct room rooms[WORLD_ROOMS_MAX]; /* in real servers, cleared at the end */
-    size_t room_count;
+    size_t room_count, file_count;
+    bool again; /* opening what was opened last once more */
 };
 
 void world_init(struct world *w, uint64_t seed);
@@ -35,6 +36,7 @@ struct world_store {
     bool two_planes;      /* promises no order among ops in flight together */
     bool own_fences;      /* grow per key, but are not those that one table would give */
     bool hearsay;         /* its watches hear of changes by messages, which may be late */
+    bool shared;          /* several may be open on the same records, as by other processes */
     enum server needs[2]; /* servers that must be up */
 };
 extern const struct world_store world_stores[];
@@ -43,10 +45,14 @@ extern const size_t world_store_count;
 const struct world_store *world_store_named(const char *name);
 bool world_has(const char *name); /* are the servers up that it needs? */
 struct store *world_open(struct world *w, const char *name);
+/* What was opened last, of this name, once more: as another process would. If it is shared. */
+struct store *world_open_again(struct world *w, const char *name);
 void world_close(struct world *w, struct store *s); /* lets it become idle first */
 
 void world_advance(struct world *w, int64_t ms); /* both clocks, turning the loop on the way */
-void world_settle(struct world *w);              /* turns until nothing more is due now */
+void world_settle(struct world *w); /* turns until nothing more is due now, or owed to us */
+/* Real time passes until the counter is not 0: for word that nobody owes us. */
+void world_await(struct world *w, const unsigned *counter);
 
 /* Submits and turns until it is finished. The op stays the caller's. */
 void world_run(struct world *w, struct store *s, struct op *op);
