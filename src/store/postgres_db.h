@@ -15,7 +15,7 @@
 
 /* '@' stands for the schema. */
 #define PGSQL_LIST(X)                                                                          \
-    X(PGSQL_BEGIN, "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")                          \
+    X(PGSQL_BEGIN, "BEGIN ISOLATION LEVEL READ COMMITTED")                          \
     X(PGSQL_SETTINGS,                                                                          \
       "SELECT set_config('statement_timeout', $1, true), set_config('lock_timeout', $2, true)" \
       ", set_config('idle_in_transaction_session_timeout', $1, true)"                          \
