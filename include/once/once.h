@@ -295,6 +295,23 @@ typedef void once_say_fn(void *ctx, const char *text);
 ONCE_API int once_migrate(const char *ledger, unsigned flags, once_say_fn *say, void *ctx,
                           struct once_error *reterr);
 
+/* What a plane says of itself: version, persistence, what it may lose. The texts are valid inside
+ * the call of `tell` only, which may not call once_ functions. */
+#define ONCE_FACT_OK 0
+#define ONCE_FACT_WARN 1
+#define ONCE_FACT_FAIL 2
+
+struct once_fact {
+    int level;
+    const char *plane; /* "coord" or "ledger" */
+    const char *name, *text, *advice;
+};
+typedef void once_fact_fn(void *ctx, const struct once_fact *fact);
+
+/* Asks both planes; an error if the ledger does not answer. */
+ONCE_API int once_check(struct once *o, once_fact_fn *tell, void *ctx,
+                        struct once_error *reterr);
+
 struct once_stats {
     uint64_t pending, lapsed, done, gone, bytes; /* of the store */
     uint64_t claims, claimed, cached, in_progress, timed_out, mismatches, lost,

@@ -230,7 +230,7 @@ static void check_open(struct doctor *d, struct finding *f)
         return;
     }
     if (once_open(&config, &d->once, &error) == 0) {
-        found(f, LEVEL_OK, "%.200s opens", d->file[0] ? d->file : d->cli->ledger);
+        found(f, LEVEL_OK, "%.200s opens", d->file[0] ? d->file : "it");
         return;
     }
     found(f, LEVEL_FAIL, "%s", error.text);
@@ -287,6 +287,35 @@ static void check_records(struct doctor *d, struct finding *f)
         f->level = LEVEL_WARN;
         advise(f, "once sweep");
     }
+}
+
+/* ---- what the planes say of themselves ---- */
+
+struct hearing {
+    struct cli *cli;
+    json_t *list;
+    enum level worst;
+};
+
+static void report(struct hearing *h, const char *name, const struct finding *f);
+
+static void hear(void *ctx, const struct once_fact *fact)
+{
+    char name[48];
+    struct finding f = { .level = (enum level)fact->level };
+    snprintf(name, sizeof name, "%s %s", fact->plane, fact->name);
+    snprintf(f.text, sizeof f.text, "%s", fact->text);
+    snprintf(f.advice, sizeof f.advice, "%s", fact->advice);
+    report(ctx, name, &f);
+}
+
+static void hear_planes(struct doctor *d, struct hearing *h)
+{
+    struct once_error error;
+    if (!d->once || once_check(d->once, hear, h, &error) == 0) return;
+    struct finding f = { .level = LEVEL_FAIL };
+    found(&f, LEVEL_FAIL, "%.200s", error.text);
+    report(h, "ledger", &f);
 }
 
 static int newest(void *ctx, const struct once_row *row)
@@ -375,36 +404,42 @@ static int locate(struct doctor *d, struct err *reterr)
 
 static void print_finding(const struct cli *cli, const char *name, const struct finding *f)
 {
-    printf("%s%-4s%s  %-14s  %s\n", cli->color ? levels[f->level].color : "",
+    printf("%s%-4s%s  %-18s  %s\n", cli->color ? levels[f->level].color : "",
            levels[f->level].name, cli->color ? "\033[0m" : "", name, f->text);
-    if (f->advice[0]) printf("      %-14s  -> %s\n", "", f->advice);
+    if (f->advice[0]) printf("      %-18s  -> %s\n", "", f->advice);
+}
+
+static void report(struct hearing *h, const char *name, const struct finding *f)
+{
+    if (f->level > h->worst) h->worst = f->level;
+    if (!h->cli->json) print_finding(h->cli, name, f);
+    json_array_append_new(h->list, json_pack("{s:s, s:s, s:s, s:s}", "check", name, "level",
+                                             levels[f->level].name, "text", f->text, "advice",
+                                             f->advice));
 }
 
 static int doctor_run(struct cli *cli, const struct args *args)
 {
     (void)args;
     struct doctor d = { .cli = cli };
+    struct hearing h = { .cli = cli, .worst = LEVEL_OK };
     struct err err;
     if (locate(&d, &err) < 0) return cli_fail(cli, err.code, err.text);
-    json_t *list = json_array();
-    enum level worst = LEVEL_OK;
+    h.list = json_array();
     for (size_t i = 0; i < sizeof checks / sizeof checks[0]; i++) {
         struct finding f = { .level = LEVEL_OK };
         if (!can_look(&d, checks[i].needs)) continue;
         checks[i].look(&d, &f);
-        if (f.level > worst) worst = f.level;
-        if (!cli->json) print_finding(cli, checks[i].name, &f);
-        json_array_append_new(list, json_pack("{s:s, s:s, s:s, s:s}", "check", checks[i].name,
-                                              "level", levels[f.level].name, "text", f.text,
-                                              "advice", f.advice));
+        report(&h, checks[i].name, &f);
     }
+    hear_planes(&d, &h);
     once_close(d.once);
     if (!cli->json)
-        json_decref(list);
-    else if (print_json(stdout, json_pack("{s:s, s:o}", "level", levels[worst].name, "checks",
-                                          list)) != STATUS_OK)
+        json_decref(h.list);
+    else if (print_json(stdout, json_pack("{s:s, s:o}", "level", levels[h.worst].name, "checks",
+                                          h.list)) != STATUS_OK)
         return STATUS_INTERNAL;
-    return worst == LEVEL_FAIL ? STATUS_FAILED : STATUS_OK;
+    return h.worst == LEVEL_FAIL ? STATUS_FAILED : STATUS_OK;
 }
 
 const struct command doctor_command = {

@@ -336,6 +336,7 @@ int engine_call(struct engine *e, const struct call_args *args, struct call **re
     c->args.key = op->key;
     c->args.in = op->in;
     op->all_scopes = args->all_scopes;
+    op->wants_facts = args->wants_facts;
     op->limit = args->limit;
     link_init(&c->link);
     timer_init(&c->timer, call_timer);

@@ -59,6 +59,7 @@ struct call_args {
     bool renew;         /* claim: keep the lease while it is held */
     struct owner owner; /* claim */
     bool all_scopes;    /* scan */
+    bool wants_facts;   /* ping */
     size_t limit;       /* scan, expire */
     call_done *done;
     void *ctx;

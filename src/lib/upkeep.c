@@ -128,6 +128,34 @@ int once_sweep(struct once *o, uint64_t at_most, uint64_t *ret_removed,
     return 0;
 }
 
+struct telling {
+    once_fact_fn *tell;
+    void *ctx;
+    const char *plane; /* of a store that is the only one */
+};
+
+static void take_facts(struct asking *a, struct op *op)
+{
+    const struct telling *t = a->into;
+    for (size_t i = 0; op->facts && i < op->facts->count; i++) {
+        const struct fact *f = &op->facts->rows[i];
+        struct once_fact fact = { .level = (int)f->level,
+                                  .plane = *f->plane ? f->plane : t->plane,
+                                  .name = f->name,
+                                  .text = f->text,
+                                  .advice = f->advice };
+        t->tell(t->ctx, &fact);
+    }
+}
+
+int once_check(struct once *o, once_fact_fn *tell, void *ctx, struct once_error *reterr)
+{
+    struct telling telling = { tell, ctx,
+                               o->config.flags & ONCE_EPHEMERAL ? "coord" : "ledger" };
+    struct call_args args = { .verb = VERB_PING, .wants_facts = true };
+    return ask(o, args, take_facts, &telling, reterr);
+}
+
 static void take_stats(struct asking *a, struct op *op)
 {
     struct once_stats *to = a->into;

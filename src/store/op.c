@@ -4,6 +4,8 @@
 #include "base/check.h"
 #include "base/loop.h"
 
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 const struct verb_info verb_info[VERBS] = {
@@ -87,7 +89,43 @@ void op_clear_answer(struct op *op)
     op->err.code = 0;
     op->changed = op->answers = false;
     op->count = 0;
+    free(op->facts);
+    op->facts = NULL;
     scan_clear(&op->scan);
+}
+
+static struct fact *fact_room(struct op *op)
+{
+    if (!op->facts) op->facts = calloc(1, sizeof *op->facts);
+    if (!op->facts || op->facts->count == FACTS_MAX) return NULL;
+    return &op->facts->rows[op->facts->count++];
+}
+
+void fact_add(struct op *op, enum fact_level level, const char *name, const char *advice,
+              const char *fmt, ...)
+{
+    struct fact *f = fact_room(op);
+    if (!f) return;
+    va_list args;
+    va_start(args, fmt);
+    *f = (struct fact){ .level = level, .plane = "" };
+    snprintf(f->name, sizeof f->name, "%s", name);
+    vsnprintf(f->text, sizeof f->text, fmt, args);
+    if (advice) snprintf(f->advice, sizeof f->advice, "%s", advice);
+    va_end(args);
+}
+
+void facts_take(struct op *to, struct op *from, const char *plane)
+{
+    struct facts *facts = from->facts;
+    for (size_t i = 0; facts && i < facts->count; i++) {
+        struct fact *f = fact_room(to);
+        if (!f) break;
+        *f = facts->rows[i];
+        f->plane = plane;
+    }
+    from->facts = NULL;
+    free(facts);
 }
 
 struct verdict op_decide(struct op *op, const struct record *stored, struct moment at)

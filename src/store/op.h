@@ -70,6 +70,22 @@ struct store_stats {
     int64_t now_ms; /* the store's clock */
 };
 
+/* What a store says of itself, for people. */
+enum fact_level { FACT_OK, FACT_WARN, FACT_FAIL };
+
+struct fact {
+    enum fact_level level;
+    const char *plane; /* static; "": there is only one */
+    char name[24], text[160], advice[160];
+};
+
+enum { FACTS_MAX = 24 };
+
+struct facts {
+    size_t count;
+    struct fact rows[FACTS_MAX];
+};
+
 struct op;
 typedef void op_done(struct op *op, void *ctx);
 
@@ -90,10 +106,10 @@ struct op {
     struct bytes frame;    /* key_frame() of the key, for keyed verbs */
     struct bytes question; /* fingerprint, with its length, and frame: who asks the same */
     struct request in;
-    uint64_t seen; /* WATCH: finish when the record's version is not this any more */
-    size_t limit;  /* EXPIRE, SCAN: at most so many rows */
-    bool
-        routine; /* EXPIRE: nobody asked for it; a store whose records go by themselves need not */
+    uint64_t seen;    /* WATCH: finish when the record's version is not this any more */
+    size_t limit;     /* EXPIRE, SCAN: at most so many rows */
+    bool wants_facts; /* PING: what does it say of itself? */
+    bool routine; /* EXPIRE: nobody asked for it, so records that go by themselves may stay */
 
     /* out */
     struct err err;    /* code 0: `out` holds an answer */
@@ -103,7 +119,8 @@ struct op {
     size_t count;      /* EXPIRE: rows removed */
     struct scan scan;
     struct store_stats stats;
-    uint64_t epoch; /* of the store that answered; another one: it has forgotten */
+    struct facts *facts; /* NULL: none */
+    uint64_t epoch;      /* of the store that answered; another one: it has forgotten */
 
     /* the store's while it owns the op */
     struct link link;
@@ -133,6 +150,12 @@ void op_fail(struct op *op, int code, const char *text); /* sets err, then op_fi
 
 /* Forgets the previous answer; called before an op is (re)executed. */
 void op_clear_answer(struct op *op);
+
+/* Says something of the store that answers a PING with wants_facts; dropped if there is no room.
+ * `advice` may be NULL. */
+void fact_add(struct op *op, enum fact_level level, const char *name, const char *advice,
+              const char *fmt, ...) __attribute__((format(printf, 5, 6)));
+void facts_take(struct op *to, struct op *from, const char *plane); /* moves them */
 
 /* Applies the rule of a keyed verb to `stored`; sets out (with its own reference to the value)
  * and returns the verdict for the store to carry out. `changed` is set by the caller once the

@@ -133,6 +133,7 @@ static void answer_op(struct redis *r, struct op *op, const redisReply *reply, s
                 (int)packed.len - 1, packed.data + 1);
     else
         answer_take(op, packed, at);
+    if (op->wants_facts) facts_tell(op, &r->facts);
     op->epoch = r->base.epoch;
 }
 

@@ -5,6 +5,7 @@
  *   redis_nodes.c    which server has which record: one, or the masters of a cluster
  *   redis_walk.c     listing, counting and sweeping, which look at every record
  *   redis_url.c      what is behind "redis:"
+ *   redis_facts.c    what a server says of itself
  *   redis.lua        the rules, as one atomic step in the server */
 #ifndef STORE_REDIS_H
 #define STORE_REDIS_H
@@ -78,7 +79,7 @@ struct conn {
     struct io io;
     struct timer timer; /* DOWN: the next attempt; else: the first deadline */
     struct list sent;   /* struct command, in order */
-    struct greeting greetings[6];
+    struct greeting greetings[8];
     unsigned greeted, greetings_sent;
     unsigned failures; /* in a row */
     bool silent;       /* a deadline passed and nothing has come since */
@@ -141,8 +142,8 @@ uint16_t crc16(struct bytes content); /* as CLUSTER KEYSLOT has it */
 
 /* What a server said of itself. */
 struct redis_facts {
-    bool known, cluster, replica, aof, rdb;
-    char version[16], fsync[16], policy[32];
+    bool known, cluster, replica, aof, limited; /* limited: there is a maxmemory */
+    char version[16], fsync[16], save[64], policy[32];
 };
 
 struct redis {
@@ -178,6 +179,12 @@ void redis_flush_later(struct redis *r);
 /* The record behind a reply; false: it is none. The value stays in `bytes`. */
 bool record_unpack(struct bytes packed, struct record *ret_record, struct bytes *ret_value,
                    bool *ret_kept);
+
+/* ---- redis_facts.c ---- */
+
+void facts_from_info(struct redis_facts *f, const char *info);
+void facts_from_config(struct redis_facts *f, const redisReply *reply);
+void facts_tell(struct op *op, const struct redis_facts *f);
 
 /* ---- redis_walk.c ---- */
 

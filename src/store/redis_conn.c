@@ -153,7 +153,14 @@ void conn_drop(struct conn *c, int code, const char *text)
 
 /* ---- greeting ---- */
 
-enum greeting_step { GREET_AUTH, GREET_SELECT, GREET_INFO, GREET_SCRIPT, GREET_SLOTS };
+enum greeting_step {
+    GREET_AUTH,
+    GREET_SELECT,
+    GREET_INFO,
+    GREET_CONFIG,
+    GREET_SCRIPT,
+    GREET_SLOTS,
+};
 
 static void greet(struct conn *c, enum greeting_step step, int argc, const char **argv)
 {
@@ -163,36 +170,6 @@ static void greet(struct conn *c, enum greeting_step step, int argc, const char 
     g->step = step;
     g->command.deadline_ms = now_ms(c) + CONNECT_MS;
     conn_send(c, &g->command, argc, argv, lens);
-}
-
-static void info_field(const char *info, const char *name, char *out, size_t len)
-{
-    char line[40];
-    snprintf(line, sizeof line, "\n%s:", name);
-    const char *at = strstr(info, line);
-    *out = '\0';
-    if (!at) return;
-    at += strlen(line);
-    snprintf(out, len, "%.*s", (int)strcspn(at, "\r\n"), at);
-}
-
-static bool info_is(const char *info, const char *name, const char *value)
-{
-    char field[32];
-    info_field(info, name, field, sizeof field);
-    return strcmp(field, value) == 0;
-}
-
-static void learn_facts(struct redis *r, const char *info)
-{
-    struct redis_facts *f = &r->facts;
-    f->known = true;
-    f->cluster = info_is(info, "cluster_enabled", "1");
-    f->replica = info_is(info, "role", "slave");
-    f->aof = info_is(info, "aof_enabled", "1");
-    info_field(info, "redis_version", f->version, sizeof f->version);
-    info_field(info, "maxmemory_policy", f->policy, sizeof f->policy);
-    r->clustered = f->cluster;
 }
 
 static void greeting_over(struct conn *c)
@@ -208,12 +185,15 @@ static void greeted(struct command *command, struct conn *c, const redisReply *r
 {
     const struct greeting *g = container_of(command, struct greeting, command);
     if (why) return; /* the connection is going down, and knows why */
-    if (reply->type == REDIS_REPLY_ERROR && g->step != GREET_INFO) {
+    bool optional = g->step == GREET_INFO || g->step == GREET_CONFIG;
+    if (reply->type == REDIS_REPLY_ERROR && !optional) {
         conn_drop(c, ERR_UNAVAILABLE, reply->str);
         return;
     }
     if (g->step == GREET_INFO && reply->type == REDIS_REPLY_STRING)
-        learn_facts(c->redis, reply->str);
+        facts_from_info(&c->redis->facts, reply->str);
+    if (g->step == GREET_CONFIG) facts_from_config(&c->redis->facts, reply);
+    if (g->step == GREET_INFO) c->redis->clustered = c->redis->facts.cluster;
     if (g->step == GREET_INFO && c->redis->clustered) {
         greet(c, GREET_SLOTS, 2, (const char *[]){ "CLUSTER", "SLOTS" });
         conn_flush(c);
@@ -238,8 +218,11 @@ static void greet_all(struct conn *c)
         greet(c, GREET_AUTH, 2, (const char *[]){ "AUTH", o->password });
     if (o->db) greet(c, GREET_SELECT, 2, (const char *[]){ "SELECT", db });
     greet(c, GREET_INFO, 1, (const char *[]){ "INFO" });
-    if (!c->events->pushed)
+    if (!c->events->pushed) {
+        greet(c, GREET_CONFIG, 3, (const char *[]){ "CONFIG", "GET", "appendfsync" });
+        greet(c, GREET_CONFIG, 3, (const char *[]){ "CONFIG", "GET", "save" });
         greet(c, GREET_SCRIPT, 3, (const char *[]){ "SCRIPT", "LOAD", redis_script });
+    }
     io_want(c->redis->base.loop, &c->io, POLLIN);
     conn_flush(c);
 }

@@ -16,6 +16,7 @@
  *                  of what contradicts it --> answer
  *   publish, release, renew, forget    ledger --> coord --> answer
  *   peek, scan, stats                  ledger
+ *   ping                               ledger; for what they say of themselves, both
  *   expire                             both
  *   watch                              the plane that gave the answer (a bit in the version) */
 #include "base/check.h"
@@ -552,6 +553,39 @@ static void submit_expire(struct tiered *t, struct op *op)
     ask_ledger(t, op, ledger_answered);
 }
 
+/* ---- ping: both planes, when they are asked what they say of themselves ---- */
+
+static void ping_answered(struct op *op, void *ctx)
+{
+    (void)ctx;
+    struct step *coord = op->step;
+    struct op ledger = { .facts = op->facts }, without = { 0 };
+    op->facts = NULL;
+    if (op->degraded)
+        fact_add(&without, FACT_WARN, "reached",
+                 "the ledger decides alone; answers say degraded", "no");
+    facts_take(op, coord && !op->degraded ? coord->op : &without, "coord");
+    facts_take(op, &ledger, "ledger");
+    answer(op);
+}
+
+static void ping_met_coord(struct tiered *t, struct op *op, const struct op *answered)
+{
+    (void)answered; /* what coord said waits in the op's step */
+    ask_ledger(t, op, ping_answered);
+}
+
+static void submit_ping(struct tiered *t, struct op *op)
+{
+    if (!op->wants_facts) {
+        ask_ledger(t, op, ledger_answered);
+        return;
+    }
+    struct step *s = step_for(t, op, VERB_PING);
+    if (s) s->op->wants_facts = true;
+    step_start(t, op, s, ping_met_coord);
+}
+
 static void submit_ledger(struct tiered *t, struct op *op)
 {
     ask_ledger(t, op, ledger_answered);
@@ -563,7 +597,7 @@ static void (*const submit_verb[VERBS])(struct tiered *, struct op *) = {
     [VERB_FORGET] = submit_forget,   [VERB_PEEK] = submit_ledger,
     [VERB_WATCH] = submit_watch,     [VERB_EXPIRE] = submit_expire,
     [VERB_SCAN] = submit_ledger,     [VERB_STATS] = submit_ledger,
-    [VERB_PING] = submit_ledger,
+    [VERB_PING] = submit_ping,
 };
 
 static void tiered_submit(struct store *s, struct op *op)

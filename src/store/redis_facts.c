@@ -1,0 +1,93 @@
+/* redis_facts.c - what a Redis server says of itself, and what that means for us.
+ *
+ * Asked for with the greeting, so that whoever starts can say what it stands on. CONFIG may be
+ * forbidden (managed servers): then that is not known, and said. */
+#include "store/redis.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+static void info_field(const char *info, const char *name, char *out, size_t len)
+{
+    char line[40];
+    snprintf(line, sizeof line, "\n%s:", name);
+    const char *at = strstr(info, line);
+    *out = '\0';
+    if (!at) return;
+    at += strlen(line);
+    snprintf(out, len, "%.*s", (int)strcspn(at, "\r\n"), at);
+}
+
+static bool info_is(const char *info, const char *name, const char *value)
+{
+    char field[32];
+    info_field(info, name, field, sizeof field);
+    return strcmp(field, value) == 0;
+}
+
+void facts_from_info(struct redis_facts *f, const char *info)
+{
+    char limit[24];
+    f->known = true;
+    f->cluster = info_is(info, "cluster_enabled", "1");
+    f->replica = info_is(info, "role", "slave");
+    f->aof = info_is(info, "aof_enabled", "1");
+    info_field(info, "maxmemory", limit, sizeof limit);
+    f->limited = limit[0] && strcmp(limit, "0") != 0;
+    info_field(info, "redis_version", f->version, sizeof f->version);
+    info_field(info, "maxmemory_policy", f->policy, sizeof f->policy);
+}
+
+/* CONFIG GET: [name, value]. */
+void facts_from_config(struct redis_facts *f, const redisReply *reply)
+{
+    if (reply->type != REDIS_REPLY_ARRAY) return;
+    for (size_t i = 0; i + 1 < reply->elements; i += 2) {
+        const char *name = reply->element[i]->str, *value = reply->element[i + 1]->str;
+        if (!name || !value) continue;
+        if (strcmp(name, "appendfsync") == 0) snprintf(f->fsync, sizeof f->fsync, "%s", value);
+        if (strcmp(name, "save") == 0) snprintf(f->save, sizeof f->save, "%s", value);
+    }
+}
+
+/* What an acknowledged write may lose. */
+static void tell_persistence(struct op *op, const struct redis_facts *f)
+{
+    static const char alone[] =
+        "as the only plane (no ledger) it would lose answers with a crash; "
+        "in front of a ledger nothing is lost";
+    if (f->aof && strcmp(f->fsync, "always") == 0)
+        fact_add(op, FACT_OK, "persistence", NULL, "AOF, synced with every write");
+    else if (f->aof && f->fsync[0])
+        fact_add(op, FACT_OK, "persistence", alone, "AOF, appendfsync %s: a crash may lose %s",
+                 f->fsync, strcmp(f->fsync, "everysec") == 0 ? "the last second" : "more");
+    else if (f->aof)
+        fact_add(op, FACT_OK, "persistence", alone, "AOF, how often it syncs is not told");
+    else if (f->save[0])
+        fact_add(op, FACT_OK, "persistence", alone, "snapshots only: a crash loses minutes");
+    else
+        fact_add(op, FACT_OK, "persistence", alone, "none: a restart forgets everything");
+}
+
+static void tell_eviction(struct op *op, const struct redis_facts *f)
+{
+    if (!f->policy[0])
+        fact_add(op, FACT_WARN, "eviction", "look at maxmemory-policy", "not told");
+    else if (strcmp(f->policy, "noeviction") == 0)
+        fact_add(op, FACT_OK, "eviction", NULL, "noeviction");
+    else
+        fact_add(
+            op, f->limited ? FACT_WARN : FACT_OK, "eviction",
+            "CONFIG SET maxmemory-policy noeviction: an evicted record is a forgotten claim",
+            "%s%s", f->policy, f->limited ? "" : " (no maxmemory: nothing is evicted)");
+}
+
+void facts_tell(struct op *op, const struct redis_facts *f)
+{
+    if (!f->known) return;
+    fact_add(op, FACT_OK, "server", NULL, "redis %s%s", f->version,
+             f->cluster ? ", a cluster" : "");
+    if (f->replica) fact_add(op, FACT_FAIL, "role", "point the URL at the master", "a replica");
+    tell_persistence(op, f);
+    tell_eviction(op, f);
+}
