@@ -135,6 +135,10 @@ $(BUILD)/bench/core: $(call obj,$(wildcard bench/*.c)) $(internal)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(LDFLAGS_ALL) $^ $(LIBS) -o $@
 
+$(BUILD)/bench/fleet: $(call obj,$(wildcard bench/fleet/*.c) bench/clients.c bench/report.c) $(internal)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(LDFLAGS_ALL) $^ $(LIBS) -o $@
+
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)
 
 # ---- commands ----------------------------------------------------------------------------------
@@ -176,10 +180,12 @@ memcheck: ## every unit and conform test under valgrind (a quarter of an hour)
 check: ## include directions, imported symbols
 docs: ## every example in the documentation
 
-.PHONY: bench
-bench: packages-test ## ratios against a baseline of the same run; ONLY=name
-	@$(MAKE) --no-print-directory -j2 $(BUILD)/bench/core
-	@$(BUILD)/bench/core $(ONLY)
+.PHONY: bench packages-bench
+packages-bench:
+	@command -v npm >/dev/null || tools/packages bench
+bench: packages-test packages-bench ## ratios against baselines and peers of the same run; ONLY=name
+	@$(MAKE) --no-print-directory -j2 $(BUILD)/bench/core $(BUILD)/bench/fleet
+	@bench/run $(BUILD)/bench $(ONLY)
 
 .PHONY: format lint
 format: packages-dev ## clang-format over the tree

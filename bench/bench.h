@@ -81,6 +81,7 @@ extern const char load_value[VALUE_BYTES];
 
 void claim_key(struct once *o, const char *key, char *ret_token); /* 33 bytes */
 void process(struct once *o); /* sleeps until there is something to do, and does it */
+void process_for(struct once *o, int at_most_ms);
 
 /* ---- the rows ---- */
 

@@ -26,12 +26,17 @@ struct once *open_ledger(const char *url)
     return o;
 }
 
-void process(struct once *o)
+void process_for(struct once *o, int at_most_ms)
 {
     struct pollfd fd = { .fd = once_fd(o), .events = POLLIN };
     int64_t timeout_ms = once_timeout_ms(o);
-    poll(&fd, 1, timeout_ms < 0 || timeout_ms > 1000 ? 1000 : (int)timeout_ms);
+    poll(&fd, 1, timeout_ms < 0 || timeout_ms > at_most_ms ? at_most_ms : (int)timeout_ms);
     once_process(o);
+}
+
+void process(struct once *o)
+{
+    process_for(o, 1000);
 }
 
 /* Spread over the index, as the identifiers of real requests are: a multiplicative walk over

@@ -44,13 +44,6 @@ void fresh_ledger(char *url, size_t len)
     snprintf(url, len, "sqlite:%s/%u.db", bench_dir(), files++);
 }
 
-void must(bool ok, const char *what)
-{
-    if (ok) return;
-    fprintf(stderr, "bench: cannot %s\n", what);
-    exit(1);
-}
-
 int main(int argc, char **argv)
 {
     const char *only = NULL;

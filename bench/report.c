@@ -10,6 +10,13 @@
 
 enum { ROWS_MAX = 64 };
 
+void must(bool ok, const char *what)
+{
+    if (ok) return;
+    fprintf(stderr, "bench: cannot %s\n", what);
+    exit(1);
+}
+
 void samples_add(struct samples *s, double value)
 {
     CHECK(s->count < SAMPLES_MAX);

@@ -1,0 +1,268 @@
+// fleet.mjs PROGRAM PEERS [ONLY] [--json FILE] - once on real servers, beside what people use today.
+//
+// PROGRAM is bench/fleet as it was built, PEERS a copy of bench/peers with its packages installed.
+// Starts a private redis-server (no persistence) and PostgreSQL (every commit flushed), measures ours
+// and the peer in turns (A B A B ...), and prints one table: medians with their spread, and ratios
+// that are medians of the ratios of the rounds. ONLY is redis, postgres, tiered or burst. Exit status 0
+// unless a target is missed by more than a factor of two, which noise does not explain.
+import { execFileSync, spawn } from "node:child_process";
+import { mkdtempSync, readFileSync, readdirSync, writeFileSync } from "node:fs";
+import { availableParallelism, tmpdir } from "node:os";
+import { dirname, join } from "node:path";
+import { createInterface } from "node:readline";
+import { parseArgs } from "node:util";
+import { countCommands } from "./monitor.mjs";
+import { Report, median, quantile } from "./report.mjs";
+
+const { values: options, positionals } = parseArgs({
+  allowPositionals: true,
+  options: { json: { type: "string" } },
+});
+const [program, peers, only] = positionals;
+const here = import.meta.dirname ?? dirname(new URL(import.meta.url).pathname);
+const rounds = 3;
+const seconds = 2.5;
+const report = new Report();
+
+// ---- servers -----------------------------------------------------------------------------------
+
+// Commits are flushed; the rest keeps checkpoints out of measurements that last seconds.
+const postgresSettings = `
+fsync = on
+full_page_writes = on
+synchronous_commit = on
+shared_buffers = 256MB
+max_wal_size = 4GB
+checkpoint_timeout = 30min
+autovacuum = off`;
+
+function startServers() {
+  const dir = mkdtempSync(join(tmpdir(), "once-bench-"));
+  execFileSync(join(here, "../tests/servers"), ["start", "--for", `${process.pid}`, dir, "redis", "postgres"], {
+    env: { ...process.env, ONCE_POSTGRES_SETTINGS: postgresSettings },
+    stdio: ["ignore", "inherit", "inherit"],
+  });
+  const env = readFileSync(join(dir, "env"), "utf8");
+  const get = (name) => env.match(new RegExp(`^export ONCE_TEST_${name}=(.*)$`, "m"))[1];
+  return {
+    dir,
+    redis: get("REDIS"),
+    redisPid: Number(get("REDIS_PID")),
+    postgres: get("POSTGRES"),
+    postgresPid: Number(get("POSTGRES_PID")),
+  };
+}
+
+const redisCli = (...args) => execFileSync("redis-cli", ["-u", servers.redis, ...args], { encoding: "utf8" });
+const psql = (sql) => execFileSync("psql", ["-XqAt", "-v", "ON_ERROR_STOP=1", "-d", servers.postgres, "-c", sql], { encoding: "utf8" });
+
+// Nothing is left of the sample before, and none of its writing is still to be done.
+function clean() {
+  redisCli("flushall", "sync");
+  const tables = psql("SELECT quote_ident(schemaname) || '.' || quote_ident(tablename) FROM pg_tables WHERE tablename IN ('claims', 'bench_rows')");
+  for (const table of tables.split("\n").filter(Boolean)) psql(`TRUNCATE ${table}`);
+  psql("CHECKPOINT");
+}
+
+// Processor time of a server and of all processes it has started, in microseconds.
+function serverCpuUs(pid) {
+  const ticks = (of, fields) => {
+    const stat = readFileSync(`/proc/${of}/stat`, "utf8").split(") ")[1].split(" ");
+    return { parent: Number(stat[1]), ticks: fields.reduce((sum, i) => sum + Number(stat[i]), 0) };
+  };
+  let sum = ticks(pid, [11, 12, 13, 14]).ticks;
+  for (const name of readdirSync("/proc")) {
+    if (!/^\d+$/.test(name)) continue;
+    try {
+      const child = ticks(name, [11, 12]);
+      if (child.parent === pid) sum += child.ticks;
+    } catch {
+      // it has ended meanwhile
+    }
+  }
+  return sum * 10000;
+}
+
+// ---- samples -----------------------------------------------------------------------------------
+
+const run = (command, args, env) =>
+  execFileSync(command, args, { encoding: "utf8", timeout: 60000, env: { ...process.env, ...env } });
+
+// A machine that is busy with something else may be slow; it may not end the measurement.
+const patient = (redis) => `${redis}?timeout_ms=5000`;
+
+function ours(work, inFlight, { redis, postgres }) {
+  const planes = [redis ? patient(redis) : "none", postgres ?? "none"];
+  return () => JSON.parse(run(program, ["load", work, inFlight, seconds, ...planes].map(String)));
+}
+
+const mollifier = (inFlight, ...more) => () =>
+  JSON.parse(run("node", [join(peers, "claims.mjs"), inFlight, seconds, servers.redis, ...more].map(String)));
+
+// The same columns and indexes as the ledger's own table.
+function pgbench(clients) {
+  const bin = execFileSync("pg_config", ["--bindir"], { encoding: "utf8" }).trim();
+  const script = join(servers.dir, "insert.sql");
+  const schema = psql("SELECT quote_ident(schemaname) FROM pg_tables WHERE tablename = 'claims' LIMIT 1").trim();
+  psql(`CREATE TABLE IF NOT EXISTS bench_rows (LIKE ${schema}.claims INCLUDING ALL)`);
+  writeFileSync(script, readFileSync(join(here, "insert.sql")));
+  return () => {
+    const text = run(join(bin, "pgbench"), ["-n", "-M", "prepared", "-c", `${clients}`, "-j", "2", "-T", "3", "-f", script, servers.postgres]);
+    return { rate: Number(text.match(/^tps = ([\d.]+)/m)[1]) };
+  };
+}
+
+// A B A B ...: one sample of each per round. Server time is per finished piece of work, warm-up
+// and connecting included in neither.
+function inTurns(sides, pid) {
+  for (let round = 0; round < rounds; round++) {
+    for (const side of sides) {
+      clean();
+      const before = serverCpuUs(pid);
+      const start = process.hrtime.bigint();
+      const sample = side.sample();
+      const took = Number(process.hrtime.bigint() - start) / 1e9;
+      side.rates.push(sample.rate);
+      if (sample.client_us) side.clientUs.push(sample.client_us);
+      side.busy.push((serverCpuUs(pid) - before) / 1e6 / took);
+    }
+  }
+}
+
+const side = (sample) => ({ sample, rates: [], clientUs: [], busy: [] });
+
+function rateRow(row, pid, oursSample, peerSample) {
+  const a = side(oursSample);
+  const b = peerSample && side(peerSample);
+  inTurns(b ? [a, b] : [a], pid);
+  report.add({
+    unit: "/s",
+    ours: a.rates,
+    peer: b?.rates,
+    notes: { client_us: median(a.clientUs), peer_client_us: b && median(b.clientUs), server_busy: median(a.busy) },
+    ...row,
+  });
+}
+
+// ---- a burst -----------------------------------------------------------------------------------
+
+const losersEach = 500;
+const bursts = 8;
+
+class Role {
+  constructor(command, args) {
+    this.child = spawn(command, args.map(String), { stdio: ["pipe", "pipe", "inherit"] });
+    this.lines = createInterface({ input: this.child.stdout })[Symbol.asyncIterator]();
+  }
+  async hear(word) {
+    const { value, done } = await this.lines.next();
+    if (done || !value.startsWith(word)) throw new Error(`"${value}" instead of "${word}"`);
+    return value.split(" ").slice(1);
+  }
+  say(line) {
+    this.child.stdin.write(`${line}\n`);
+  }
+  async end() {
+    const exited = new Promise((resolve) => this.child.once("exit", resolve));
+    this.child.stdin.end();
+    await exited;
+  }
+}
+
+const ourRole = (role, ...args) => new Role(program, [role, ...args, patient(servers.redis), "none"]);
+const peerRole = (role, ...args) => new Role("node", [join(peers, "burst.mjs"), role, ...args, servers.redis]);
+
+// From the call of publish to the answer, for each of the losers, in milliseconds.
+async function burst(owner, crowd, key) {
+  owner.say(`claim ${key}`);
+  await owner.hear("claimed");
+  for (const losers of crowd) losers.say(`wait ${key}`);
+  for (const losers of crowd) await losers.hear("waiting");
+  await new Promise((resolve) => setTimeout(resolve, Math.random() * 25)); // anywhere between two polls
+  owner.say("publish");
+  const [at] = await owner.hear("published");
+  const woken = [];
+  for (const losers of crowd) woken.push(...(await losers.hear("woken")));
+  return woken.map((ns) => Number(BigInt(ns) - BigInt(at)) / 1e6);
+}
+
+async function burstRound(role, result) {
+  redisCli("flushall", "sync");
+  const everybody = [role("owner")];
+  const addresses = () => redisCli("client", "list").match(/(?<= addr=)\S+/g);
+  await everybody[0].hear("ready");
+  const owned = addresses();
+  everybody.push(role("losers", losersEach), role("losers", losersEach));
+  const [owner, ...crowd] = everybody;
+  for (const losers of crowd) await losers.hear("ready");
+
+  await burst(owner, crowd, "burst-warm");
+  for (let i = 0; i < bursts; i++) {
+    const waited = await burst(owner, crowd, `burst-${i}`);
+    result.medians.push(median(waited));
+    result.lasts.push(Math.max(...waited));
+    result.p99s.push(quantile(waited, 0.99));
+  }
+  const counted = await countCommands(servers.redis, owned, () => burst(owner, crowd, "burst-counted"));
+  result.commands.push(counted.total / crowd.length);
+  result.seen = counted.byName;
+  for (const one of everybody) await one.end();
+}
+
+async function burstRows() {
+  const empty = () => ({ medians: [], lasts: [], p99s: [], commands: [], seen: {} });
+  const [a, b] = [empty(), empty()];
+  for (let round = 0; round < rounds; round++) {
+    await burstRound(ourRole, a);
+    await burstRound(peerRole, b);
+  }
+  const peer = "trigger.dev redis-worker, polled every 25 ms";
+  const who = `burst of ${2 * losersEach} in 2 processes`;
+  report.add({ name: "burst_wake", what: `${who}: median`, unit: "ms", ours: a.medians, peer: b.medians, against: peer, target: { atMost: 5 } });
+  report.add({ name: "burst_last", what: `${who}: the last`, unit: "ms", ours: a.lasts, peer: b.lasts, against: peer });
+  report.add({ name: "burst_commands", what: "burst: commands per process with 500 losers", unit: "", ours: a.commands, peer: b.commands, against: peer, target: { atMost: 1 }, notes: { commands_of_both: a.seen, peer_commands_of_both: b.seen } });
+}
+
+// ---- groups ------------------------------------------------------------------------------------
+
+function redisRows() {
+  const against = "trigger.dev redis-worker: claimIdempotency + publishClaim";
+  for (const n of [50, 256]) {
+    const row = { name: `redis_pairs_${n}`, what: `redis: claim + publish, ${n} in flight`, against, target: { ratio: 6 } };
+    rateRow(row, servers.redisPid, ours("pairs", n, { redis: servers.redis }), mollifier(n));
+  }
+  const row = { name: "redis_replay_256", what: "redis: replay of an answer, 256 in flight", against: "trigger.dev redis-worker: claimIdempotency" };
+  rateRow(row, servers.redisPid, ours("replay", 256, { redis: servers.redis }), mollifier(256, "replay"));
+}
+
+function postgresRows() {
+  ours("pairs", 1, { postgres: servers.postgres })(); // makes the schema
+  const against = "pgbench -M prepared -c 32: one-row INSERTs, same table";
+  for (const n of [64, 256]) {
+    const row = { name: `postgres_pairs_${n}`, what: `postgres: claim + publish, ${n} in flight`, against, target: { ratio: 3 } };
+    rateRow(row, servers.postgresPid, ours("pairs", n, { postgres: servers.postgres }), pgbench(32));
+  }
+  const row = { name: "postgres_replay_256", what: "postgres: replay of an answer, 256 in flight" };
+  rateRow(row, servers.postgresPid, ours("replay", 256, { postgres: servers.postgres }));
+}
+
+function tieredRows() {
+  for (const [work, what] of [["pairs", "claim + publish"], ["replay", "replay of an answer"]]) {
+    const row = { name: `tiered_${work}_256`, what: `redis + postgres: ${what}, 256 in flight` };
+    rateRow(row, servers.postgresPid, ours(work, 256, servers));
+  }
+}
+
+const groups = { redis: redisRows, burst: burstRows, postgres: postgresRows, tiered: tieredRows };
+
+const servers = startServers();
+try {
+  for (const [name, rows] of Object.entries(groups)) if (!only || only === name) await rows();
+} finally {
+  execFileSync(join(here, "../tests/servers"), ["stop", servers.dir]);
+}
+if (options.json) {
+  const machine = { cores: availableParallelism(), node: process.version };
+  writeFileSync(options.json, `${JSON.stringify({ machine, rows: report.rows }, null, 1)}\n`);
+}
+process.exitCode = report.end();
