@@ -217,7 +217,7 @@ static bool guess(struct postgres *s, struct slot *slot)
 static void decide_guessed(struct postgres *s, struct op **ops, size_t count)
 {
     int64_t since_ms = pgdb_now_ms() - s->read_mono_ms;
-    if (s->read_mono_ms == 0 || since_ms > ANCHOR_MS) return;
+    if (s->read_mono_ms == 0 || (since_ms > ANCHOR_MS && !s->wall_rules)) return;
     set_moment(s, s->read_ms + since_ms);
     for (size_t i = 0; i < s->slot_count; i++) s->slots[i].guessed = guess(s, &s->slots[i]);
     for (size_t i = 0; i < count; i++)

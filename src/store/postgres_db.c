@@ -191,7 +191,7 @@ int pgdb_script(struct pgdb *db, const char *sql, struct err *reterr)
 static void settings_fill(const struct pgdb *db, struct pg_params *p, char (*texts)[24])
 {
     snprintf(texts[0], sizeof texts[0], "%lldms",
-             (long long)db->options.timeout_ms * 4 / 5 + 1);
+             (long long)db->options.timeout_ms / 2 + 1);
     snprintf(texts[1], sizeof texts[1], "%lldms", (long long)db->options.timeout_ms / 5 + 1);
     for (int i = 0; i < 2; i++) pg_param(p, PG_TEXT, bytes_str(texts[i]));
 }

@@ -329,6 +329,30 @@ Test(postgres_schema, role_that_may_not_create_works_with_what_it_may)
     ledger_sql(&ledger, "DROP OWNED BY %s; DROP ROLE %s", room, room);
 }
 
+/* ---- a server that is away ---- */
+
+Test(postgres_db, server_that_is_away_is_asked_seldom)
+{
+    struct pgdb db = { .conn = NULL };
+    struct rng_seeded rng;
+    struct err first, again;
+    rng_seeded_init(&rng, 1);
+    cr_assert(postgres_options_parse("//127.0.0.1:1/d", &db.options, &first) == 0);
+    cr_assert(pgdb_open(&db, &rng.base, &first) == ERR_UNAVAILABLE);
+    cr_assert(db.refusals == 1 && db.retry_at_ms > 0);
+    db.retry_at_ms = INT64_MAX;
+    cr_assert(pgdb_begin(&db, &again) == ERR_UNAVAILABLE);
+    cr_assert(db.refusals == 1 && strcmp(first.text, again.text) == 0);
+    for (unsigned tries = 2; tries < 20; tries++) {
+        db.retry_at_ms = 0;
+        int64_t before_ms = pgdb_now_ms();
+        cr_assert(pgdb_begin(&db, &again) == ERR_UNAVAILABLE);
+        cr_assert(db.refusals == tries && db.retry_at_ms >= before_ms);
+        cr_assert(db.retry_at_ms <= pgdb_now_ms() + 1000);
+    }
+    pgdb_close(&db);
+}
+
 /* ---- URLs ---- */
 
 static const char *refusal_of(const char *rest)
