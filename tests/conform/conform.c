@@ -6,7 +6,8 @@ enum { KEPT_MAX = 8192 };
 struct world world;
 struct store *store;
 
-static bool two_planes;
+static const struct world_store *kind;
+static struct store *first, *second; /* second: NULL, or open on the same records */
 static struct waiting *kept[KEPT_MAX];
 static struct blob *blobs[KEPT_MAX];
 static size_t kept_count, blob_count;
@@ -15,8 +16,8 @@ void conform_open(const char *store_name)
 {
     if (!world_has(store_name)) cr_skip_test("its server is not up: tests/with-servers");
     world_init(&world, 1);
-    store = world_open(&world, store_name);
-    two_planes = world_store_named(store_name)->two_planes;
+    kind = world_store_named(store_name);
+    store = first = world_open(&world, store_name);
 }
 
 void conform_close(void)
@@ -29,13 +30,25 @@ void conform_close(void)
         free(kept[i]);
     }
     for (size_t i = 0; i < blob_count; i++) blob_unref(blobs[i]);
-    world_close(&world, store);
+    if (second) world_close(&world, second);
+    world_close(&world, first);
     world_fini(&world);
 }
 
 bool one_plane(void)
 {
-    return !two_planes;
+    return !kind->two_planes;
+}
+
+void here(void)
+{
+    store = first;
+}
+
+void there(void)
+{
+    if (!second) second = world_open_again(&world, kind->name);
+    store = second;
 }
 
 struct request owner(uint8_t who)

@@ -35,6 +35,30 @@
     CASE_ON(suite, name, tiered_fleet, "tiered-fleet")                                         \
     static void suite##_##name(void)
 
+/* Stores that several processes share. here() and there() say through which of two handles on the
+ * same records the helpers ask from now on. */
+#define SHARED_CASE(suite, name)                                                               \
+    static void suite##_##name(void);                                                          \
+    CASE_ON(suite, name, sqlite, "sqlite")                                                     \
+    CASE_ON(suite, name, postgres, "postgres")                                                 \
+    CASE_ON(suite, name, pgbouncer, "pgbouncer")                                               \
+    CASES_ON_MESSAGES(suite, name)                                                             \
+    static void suite##_##name(void)
+
+/* Those of them that tell other processes of a change by a message. */
+#define TOLD_CASE(suite, name)                                                                 \
+    static void suite##_##name(void);                                                          \
+    CASES_ON_MESSAGES(suite, name)                                                             \
+    static void suite##_##name(void)
+
+#define CASES_ON_MESSAGES(suite, name)                                                         \
+    CASE_ON(suite, name, redis, "redis")                                                       \
+    CASE_ON(suite, name, redis_cluster, "redis-cluster")                                       \
+    CASE_ON(suite, name, tiered_fleet, "tiered-fleet")
+
+void here(void);
+void there(void);
+
 #define LEASE_MS INT64_C(30000)
 #define RETAIN_MS INT64_C(60000)
 
