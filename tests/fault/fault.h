@@ -119,7 +119,8 @@ int64_t now_us(void); /* CLOCK_MONOTONIC: the same for every process of the mach
 /* What the planes of a run promise. */
 struct promise {
     bool absorbs;      /* coord in front of a ledger: "somebody is on it" may be old news */
-    bool calm;         /* nothing goes wrong: no errors, and waiters are woken (C6) */
+    bool flawless;     /* what goes wrong must not show: no errors (C4) */
+    bool calm;         /* nothing goes wrong: waiters are woken in time (C6) */
     int64_t lease_ms;  /* the longest */
     int64_t settle_ms; /* C5: a lease and this after the faults, every key is answered */
     int64_t clock_ms;  /* by how much two clocks of one machine may differ */

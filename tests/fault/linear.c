@@ -286,11 +286,19 @@ static bool try_move(const struct linear *l, const struct world_of *w, unsigned 
     return true;
 }
 
-/* A call that changes nothing takes effect as soon as it can: waiting gains nothing. */
+/* It was told something, and can have done nothing. */
+static bool only_looked(const struct deed *d)
+{
+    if (d->act == ACT_CLAIM || d->act == ACT_PEEK) return d->outcome != ONCE_CLAIMED;
+    return !d->maybe && d->outcome == ONCE_LOST;
+}
+
+/* A call that only looked takes effect as soon as it can: waiting gains nothing. */
 static struct world_of settle(const struct linear *l, struct world_of w)
 {
     for (unsigned slot = 0; slot < OPEN_MAX; slot++) {
         struct world_of next;
+        if (!l->open[slot] || !only_looked(l->open[slot])) continue;
         if (!try_move(l, &w, slot, &next)) continue;
         if (state_eq(&next.state, &w.state)) w = next;
     }

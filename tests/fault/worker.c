@@ -208,11 +208,14 @@ static void new_value(struct player *p, struct claim *c)
              p->worker->seed, p->index, ++p->values);
 }
 
-static void publish(struct player *p, struct claim *c)
+/* An owner whose lease is renewed for it has to end it, or nobody else ever gets the key. */
+static void end_owning(struct player *p, enum act act, const struct claim *c, bool renewed)
 {
-    new_value(p, c);
-    if (owned(p, ACT_PUBLISH, c, false) < 0 && chance(p, 50))
-        owned(p, ACT_PUBLISH, c, false); /* not sure: the same once more */
+    int64_t limit_us = now_us() + LIMIT_US / 4;
+    while (owned(p, act, c, false) < 0 && now_us() < limit_us) {
+        if (!renewed && chance(p, 50)) return;
+        pass_ms(20);
+    }
 }
 
 static void own(struct player *p, struct claim *c, bool renewed)
@@ -222,10 +225,8 @@ static void own(struct player *p, struct claim *c, bool renewed)
     if (!renewed && what < 30) pass_ms(c->lease_ms + below(p, c->lease_ms)); /* stalls */
     if (!renewed && what < 10) return;                                       /* for good */
     if (what % 5 == 0) owned(p, ACT_RENEW, c, false);
-    if (what < 70)
-        publish(p, c);
-    else
-        owned(p, ACT_RELEASE, c, false);
+    new_value(p, c);
+    end_owning(p, what < 70 ? ACT_PUBLISH : ACT_RELEASE, c, renewed);
     p->old[below(p, OLD_CLAIMS)] = *c;
 }
 
