@@ -177,7 +177,7 @@ static bool same_value(bool has_value, const char *value, const char *text)
     return has_value && strcmp(value, text) == 0;
 }
 
-static bool key_is(const struct facts *f, const struct cond *c)
+static bool key_is(const struct findings *f, const struct cond *c)
 {
     struct final_key k = f->peek(f->ctx, c->text);
     if (strcmp(c->other, "absent") == 0) return k.result == OUTCOME_ABSENT;
@@ -186,7 +186,7 @@ static bool key_is(const struct facts *f, const struct cond *c)
     return same_value(k.has_value, k.value, c->other);
 }
 
-static bool counted(const struct facts *f, const struct cond *c)
+static bool counted(const struct findings *f, const struct cond *c)
 {
     unsigned n = 0;
     for (size_t i = 0; i < f->spec->step_count; i++)
@@ -199,7 +199,7 @@ static bool earlier(unsigned a, unsigned b)
     return a && (!b || a < b);
 }
 
-bool cond_holds(const struct facts *f, int cond)
+bool cond_holds(const struct findings *f, int cond)
 {
     const struct cond *c = &f->spec->conds[cond];
     const struct step_result *first = &f->results[c->first], *second = &f->results[c->second];

@@ -17,13 +17,13 @@ struct final_key {
     char value[WORD_MAX];
 };
 
-struct facts {
+struct findings {
     const struct spec *spec;
     const struct step_result *results; /* one per step */
     struct final_key (*peek)(void *ctx, const char *key);
     void *ctx;
 };
 
-bool cond_holds(const struct facts *f, int cond);
+bool cond_holds(const struct findings *f, int cond);
 
 #endif

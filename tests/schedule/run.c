@@ -336,7 +336,7 @@ static struct final_key final_peek(void *ctx, const char *name)
 
 static void check_rules(struct run *r, struct spec *spec)
 {
-    struct facts f = { spec, r->results, final_peek, r };
+    struct findings f = { spec, r->results, final_peek, r };
     for (size_t i = 0; i < spec->rule_count && !r->book.why[0]; i++) {
         struct rule *rule = &spec->rules[i];
         if (rule->only_if >= 0 && !cond_holds(&f, rule->only_if)) continue;
