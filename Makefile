@@ -159,12 +159,12 @@ run: packages-run ## install what is missing, build, and show it at work
 	@$(MAKE) --no-print-directory $(BUILD)/once
 	@tools/tour $(BUILD)/once
 
-.PHONY: test unit conform model sim schedule oom museum e2e fuzz san memcheck check docs
+.PHONY: test unit conform model sim schedule oom museum e2e fault fuzz san memcheck check docs
 test: packages-test ## install what is missing and run every test
 	@$(MAKE) --no-print-directory -j2 all
 	@tests/run
 
-unit conform model sim schedule oom museum e2e fuzz san memcheck check docs: packages-test
+unit conform model sim schedule oom museum e2e fault fuzz san memcheck check docs: packages-test
 	@SEEDS=$(SEEDS) tests/run $@
 unit: ## tests beside the code
 conform: ## one suite that every store passes
@@ -174,11 +174,17 @@ schedule: ## every interleaving of the named races
 oom: ## the n-th allocation fails, for every n
 museum: ## real bugs, each of which must be caught
 e2e: ## real processes, real signals; install, examples, command line
+fault: ## real servers killed, hung and cut off under real clients
 fuzz: ## coverage-guided, FUZZ_SECONDS=n per target
 san: ## the suites under ASan+UBSan, TSan and valgrind
 memcheck: ## every unit and conform test under valgrind (a quarter of an hour)
 check: ## include directions, imported symbols
 docs: ## every example in the documentation
+
+.PHONY: soak
+soak: packages-test ## faults at random, MINUTES=n; SEED=n repeats the choice
+	@$(MAKE) --no-print-directory -j2 $(BUILD)/tests/fault
+	@SEED=$${SEED:-$$RANDOM} tests/fault/run --soak $(or $(MINUTES),5) $(BUILD)
 
 .PHONY: bench packages-bench
 packages-bench:
