@@ -106,7 +106,7 @@ ONCE_API struct once_bytes once_bytes(const void *data, size_t len);
 /* ---- opening ---- */
 
 #define ONCE_HOSTED 1u    /* no thread for renewals: the caller's loop drives the handle */
-#define ONCE_EPHEMERAL 2u /* no ledger: answers are only as durable as coord, and say so */
+#define ONCE_EPHEMERAL 2u /* as ledger "none": only as durable as coord, and answers say so */
 
 /* Something happened that an operator may want to see. Scope and key are the caller's own
  * words: hash them before they reach a log. Called from inside once_ functions or, without
@@ -120,8 +120,8 @@ struct once_event {
 
 struct once_config {
     size_t size;
-    const char *ledger;   /* "sqlite:PATH"; NULL: data_dir/once.db */
-    const char *coord;    /* "memory:"; NULL: the default for the ledger */
+    const char *ledger;   /* "sqlite:PATH", "postgres://..."; NULL: data_dir/once.db; "none" */
+    const char *coord;    /* "memory:", "redis://..."; NULL: "memory:"; "none" */
     const char *data_dir; /* NULL: "." ; used where ledger is NULL, created if missing */
     unsigned flags;
     int64_t value_bytes_max; /* 1 MiB */

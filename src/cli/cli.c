@@ -78,11 +78,11 @@ enum {
 
 const struct option global_options[] = {
     [GLOBAL_LEDGER] = { "ledger", .kind = OPTION_TEXT, .value = "URL",
-                        .help = "where answers are kept: sqlite:PATH, postgres://... (or "
+                        .help = "where answers are kept: sqlite:PATH, postgres://..., none (or "
                                 "ONCE_LEDGER)" },
     [GLOBAL_COORD] = { "coord", .kind = OPTION_TEXT, .value = "URL",
-                       .help =
-                           "what absorbs duplicates in front of it: memory: (or ONCE_COORD)" },
+                       .help = "what absorbs duplicates in front of it: memory:, redis://..., "
+                               "none (or ONCE_COORD)" },
     [GLOBAL_DATA] = { "data", .kind = OPTION_DIR, .value = "DIR",
                       .help = "directory of the default ledger, once.db (or ONCE_DATA)" },
     [GLOBAL_JSON] = { "json", .kind = OPTION_FLAG, .help = "output for programs" },

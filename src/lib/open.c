@@ -33,6 +33,10 @@ static int config_take(const struct once_config *in, struct once_config *ret,
     if (config.value_bytes_max < 0 || config.waiters_max < 0 || config.patience_ms < 0 ||
         config.sweep_ms < 0)
         return err_set(reterr, ERR_INVALID, "a limit in the configuration is negative");
+    if (config.ledger && strcmp(config.ledger, "none") == 0) {
+        config.ledger = NULL;
+        config.flags |= ONCE_EPHEMERAL;
+    }
     if ((config.flags & ONCE_EPHEMERAL) && config.ledger)
         return err_set(reterr, ERR_INVALID, "ONCE_EPHEMERAL has no ledger: leave it out");
     *ret = config;
@@ -80,7 +84,7 @@ static int open_ledger(struct once *o, struct store **ret_store, struct err *ret
         store_close(store);
         return err_set(reterr, ERR_INVALID,
                        "\"%.60s\" is lost in a restart and cannot be the ledger; use "
-                       "sqlite:PATH, or ONCE_EPHEMERAL to do without one",
+                       "sqlite:PATH or postgres://, or none to do without one",
                        ledger);
     }
     *ret_store = store;
@@ -114,6 +118,7 @@ static int open_planes(struct once *o, struct err *reterr)
         return 0;
     }
     struct tiered_options options = TIERED_OPTIONS_INIT;
+    if (coord->timeout_ms) options.coord_deadline_ms = coord->timeout_ms;
     return tiered_open(coord, ledger, &options, &o->env, &o->store, reterr);
 }
 

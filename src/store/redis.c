@@ -887,6 +887,7 @@ static int redis_open(const char *rest, const struct store_env *env, struct stor
     if (!r) return err_set(reterr, ERR_NOMEM, "out of memory opening redis:");
     redis_init(r, env);
     int code = redis_options_parse(rest, &r->options, reterr);
+    r->base.timeout_ms = r->options.timeout_ms;
     if (!code && env->loop->fd < 0)
         code = err_set(reterr, ERR_UNSUPPORTED, "redis: needs a loop with descriptors");
     if (!code) {

@@ -77,7 +77,8 @@ struct store {
     unsigned caps;
     unsigned lanes; /* exec stores: how many connections to open, one thread each; 0: one */
     struct loop *loop;
-    uint64_t epoch; /* random at creation; another one: everything was forgotten */
+    int64_t timeout_ms; /* how long it may take to answer; 0: it does not say */
+    uint64_t epoch;     /* random at creation; another one: everything was forgotten */
 };
 
 /* Opens "scheme:rest" and wraps it so that it takes submit. */
