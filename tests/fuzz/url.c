@@ -1,5 +1,8 @@
 /* url.c - URLs of stores: any text is a store or a clear error. Files are only made in a
- * temporary directory: a path with a slash is parsed, but not opened. */
+ * temporary directory: a path with a slash is parsed, but not opened. Nor is a server: nothing is
+ * sent to whatever host a text may name. */
+#include "store/postgres_db.h"
+#include "store/redis.h"
 #include "store/sqlite_db.h"
 #include "store/store.h"
 #include "tests/fuzz/fuzz.h"
@@ -36,7 +39,28 @@ static void remove_files(void)
     closedir(dir);
 }
 
-static void check_parse(const char *rest)
+static void check_parse_redis(const char *rest)
+{
+    struct redis_options options = { 0 };
+    struct err err = { 0 };
+    int r = redis_options_parse(rest, &options, &err);
+    if (r) CHECK(err.code == r && err.text[0]);
+    if (!r)
+        CHECK((options.host || options.path) && options.timeout_ms > 0 && options.lanes > 0);
+    redis_options_fini(&options);
+}
+
+static void check_parse_postgres(const char *rest)
+{
+    struct postgres_options options = { 0 };
+    struct err err = { 0 };
+    int r = postgres_options_parse(rest, &options, &err);
+    if (r) CHECK(err.code == r && err.text[0]);
+    if (!r) CHECK(options.conninfo && options.schema[0] && options.timeout_ms > 0);
+    postgres_options_clear(&options);
+}
+
+static void check_parse_sqlite(const char *rest)
 {
     struct sqlite_options options = { 0 };
     struct err err = { 0 };
@@ -44,6 +68,11 @@ static void check_parse(const char *rest)
     if (r) CHECK(err.code == r && err.text[0]);
     if (!r) CHECK(options.path[0] && options.busy_ms >= 0 && options.sync);
     free(options.path);
+}
+
+static bool names_server(const char *url)
+{
+    return strncmp(url, "redis", 5) == 0 || strncmp(url, "postgres", 8) == 0;
 }
 
 static void check_open(const char *url)
@@ -63,9 +92,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (size >= sizeof url) return 0;
     memcpy(url, data, size);
     url[size] = '\0';
-    check_parse(url);
+    check_parse_sqlite(url);
+    check_parse_redis(url);
+    check_parse_postgres(url);
     if (strchr(url, '/')) return 0;
-    check_open(url);
+    if (!names_server(url)) check_open(url);
     char prefixed[sizeof url + 8];
     snprintf(prefixed, sizeof prefixed, "sqlite:%s", url);
     check_open(prefixed);
