@@ -30,6 +30,7 @@ enum {
     GRACE_MS = 60000,      /* ... and how long a row is kept after it is gone: much longer */
     ANCHOR_MS = 500,       /* how long the server's clock may be reckoned from ours */
     NEW_ALL = 256,
+    GUESS_SKIPS_MAX = 255,
     DROPPED_PER_CLAIM = 20, /* the sweep removes so many dropped ones beside each claim */
 };
 
@@ -43,6 +44,9 @@ struct postgres {
     int64_t read_mono_ms; /* ... and ours when its answer came; 0: never */
     int64_t epoch, floor; /* as last read */
     uint64_t used_fence;  /* the highest one that was dropped here */
+    bool guessing;        /* in the first round: nothing was read */
+    unsigned guess_skip;  /* so many batches go without a guess ... */
+    unsigned guess_skips; /* ... and this many the next time one fails */
     unsigned claims_new;  /* of the last claims, how many were of new keys: 0 to NEW_ALL */
     struct memos memos;
     size_t slot_count;
@@ -166,7 +170,7 @@ static int read_slots(struct postgres *s, struct err *reterr)
     if (rows_failed(&s->keys))
         return err_set(reterr, rows_failed(&s->keys), "out of memory asking postgres:");
     struct pg_params params = { .count = 0 };
-    rows_params(&s->keys, ROWS_NAME + 1, &params);
+    rows_params(&s->keys, ROWS_KEY + 1, &params);
     struct pg_statement read = { PGSQL_READ, &params };
     int r = read_query(s, &read, reterr);
     if (!r) r = take_moment(s, read.result, reterr);
@@ -207,7 +211,7 @@ static void decide(struct postgres *s, struct op **ops, size_t count)
 static bool guess(struct postgres *s, struct slot *slot)
 {
     slot_forget(slot);
-    if (slot->first == VERB_CLAIM) return s->claims_new > NEW_ALL / 2;
+    if (slot->first == VERB_CLAIM) return s->guess_skip == 0 && s->claims_new > NEW_ALL / 2;
     if (!verb_info[slot->first].writes) return false;
     return memo_recall(&s->memos, slot);
 }
@@ -251,7 +255,7 @@ static void settle_written(struct postgres *s, struct rows *rows, const PGresult
     }
 }
 
-/* Those that were not, and everything if there was no answer, are not what we took them for. */
+/* Those that were not are not what we took them for; nor is anything if there was no answer. */
 static void forget_unwritten(struct postgres *s, struct rows *rows)
 {
     for (size_t i = 0; i < rows->count; i++) {
@@ -268,11 +272,12 @@ static void moment_params(const struct postgres *s, struct pg_params *p)
     pg_param_number(p, s->wall_rules ? INT64_MAX : DECISION_MS);
 }
 
-static void insert_params(struct postgres *s, struct pg_params *p)
+static void insert_params(struct postgres *s, bool surely, struct pg_params *p)
 {
     moment_params(s, p);
     pg_param_number(p, s->epoch);
     pg_param_number(p, s->floor);
+    pg_param(p, PG_BOOL, bytes_of(surely ? "\1" : "\0", 1));
     rows_params(&s->inserts, ROWS_VALUE + 1, p);
 }
 
@@ -292,7 +297,7 @@ static int write_rows(struct postgres *s, struct err *reterr)
         return err_set(reterr, ERR_NOMEM, "out of memory writing to postgres:");
     }
     if (s->inserts.count) {
-        insert_params(s, &inserts);
+        insert_params(s, s->guessing, &inserts);
         statements[count++] = (struct pg_statement){ PGSQL_INSERT, &inserts };
     }
     if (s->updates.count) {
@@ -305,8 +310,10 @@ static int write_rows(struct postgres *s, struct err *reterr)
         settle_written(s, new ? &s->inserts : &s->updates, statements[i].result);
         PQclear(statements[i].result);
     }
-    forget_unwritten(s, &s->inserts);
-    forget_unwritten(s, &s->updates);
+    if (!r || s->db.failed == PG_LOST) {
+        forget_unwritten(s, &s->inserts);
+        forget_unwritten(s, &s->updates);
+    }
     return r;
 }
 
@@ -338,15 +345,33 @@ static bool any_unsettled(const struct postgres *s)
 static int write_changed(struct postgres *s, struct err *reterr)
 {
     int r = changed_rows(s) ? write_rows(s, reterr) : 0;
-    if (r && s->db.failed == PG_AGAIN) return 1;
+    if (r && (s->db.failed == PG_AGAIN || s->db.failed == PG_TAKEN)) return 1;
     return r ? r : any_unsettled(s);
+}
+
+/* A new key that is not new undoes the whole batch: after that, look first for a while. */
+static void pace_guesses(struct postgres *s, bool taken)
+{
+    if (s->guess_skip) {
+        s->guess_skip--;
+    } else if (taken) {
+        s->guess_skips =
+            s->guess_skips < GUESS_SKIPS_MAX ? s->guess_skips * 2 + 1 : GUESS_SKIPS_MAX;
+        s->guess_skip = s->guess_skips;
+    } else {
+        s->guess_skips /= 2;
+    }
 }
 
 static int first_round(struct postgres *s, struct op **ops, size_t count, struct err *reterr)
 {
     for (size_t i = 0; i < count; i++) op_clear_answer(ops[i]);
     decide_guessed(s, ops, count);
-    return write_changed(s, reterr);
+    s->guessing = true;
+    int r = write_changed(s, reterr);
+    s->guessing = false;
+    pace_guesses(s, r > 0 && s->db.failed == PG_TAKEN);
+    return r;
 }
 
 static int next_round(struct postgres *s, struct op **ops, size_t count, struct err *reterr)
@@ -434,8 +459,11 @@ static int run_expire(struct postgres *s, struct op *op, struct err *reterr)
 static int run_scan(struct postgres *s, struct op *op, struct err *reterr)
 {
     struct pg_params params = { .count = 0 };
-    pg_param(&params, PG_BYTEA, op->key.scope);
-    pg_param(&params, PG_BYTEA, op->key.name);
+    uint8_t after[KEY_FRAME_BYTES_MAX], end[KEY_FRAME_BYTES_MAX];
+    pg_param(&params, PG_BYTEA, key_column(&op->key, after));
+    struct bytes past = key_column(&(struct key){ .scope = op->key.scope }, end);
+    end[past.len - 1]++; /* the space: just behind the keys of this scope */
+    if (!op->all_scopes) pg_param(&params, PG_BYTEA, past);
     pg_param_number(&params, s->at.now_ms);
     pg_param_number(&params, limit_of(op) + 1);
     struct pg_statement scan = { op->all_scopes ? PGSQL_SCAN_ALL : PGSQL_SCAN, &params };

@@ -42,9 +42,10 @@ static const struct {
     { "42501", PG_REFUSED, ERR_UNAVAILABLE }, /* no permission */
     { "42", PG_BAD_OP, ERR_CORRUPT },         /* not the schema we made */
     { "3F", PG_REFUSED, ERR_CORRUPT },        /* no schema */
-    { "22", PG_BAD_OP, ERR_CORRUPT },         /* data, */
-    { "23", PG_BAD_OP, ERR_CORRUPT },         /* or a constraint that is not ours */
-    { "P0", PG_BAD_OP, ERR_CORRUPT },         /* or a trigger */
+    { "23505", PG_TAKEN, ERR_UNAVAILABLE },
+    { "22", PG_BAD_OP, ERR_CORRUPT }, /* data, */
+    { "23", PG_BAD_OP, ERR_CORRUPT }, /* or a constraint that is not ours */
+    { "P0", PG_BAD_OP, ERR_CORRUPT }, /* or a trigger */
     { "54", PG_BAD_OP, ERR_LIMIT },
     { "55P03", PG_BAD_OP, ERR_UNAVAILABLE }, /* somebody holds a lock on one of the rows */
     { "57014", PG_BAD_OP, ERR_UNAVAILABLE }, /* statement time-out */
@@ -190,8 +191,7 @@ int pgdb_script(struct pgdb *db, const char *sql, struct err *reterr)
 
 static void settings_fill(const struct pgdb *db, struct pg_params *p, char (*texts)[24])
 {
-    snprintf(texts[0], sizeof texts[0], "%lldms",
-             (long long)db->options.timeout_ms / 2 + 1);
+    snprintf(texts[0], sizeof texts[0], "%lldms", (long long)db->options.timeout_ms / 2 + 1);
     snprintf(texts[1], sizeof texts[1], "%lldms", (long long)db->options.timeout_ms / 5 + 1);
     for (int i = 0; i < 2; i++) pg_param(p, PG_TEXT, bytes_str(texts[i]));
 }
@@ -377,6 +377,7 @@ static int connected(struct pgdb *db, struct err *reterr)
 
 int pgdb_begin(struct pgdb *db, struct err *reterr)
 {
+    db->failed = PG_FINE;
     int r = connected(db, reterr);
     db->deadline_ms = pgdb_now_ms() + db->options.timeout_ms;
     return r;

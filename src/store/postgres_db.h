@@ -15,7 +15,7 @@
 
 /* '@' stands for the schema. */
 #define PGSQL_LIST(X)                                                                          \
-    X(PGSQL_BEGIN, "BEGIN ISOLATION LEVEL READ COMMITTED")                          \
+    X(PGSQL_BEGIN, "BEGIN ISOLATION LEVEL READ COMMITTED")                                     \
     X(PGSQL_SETTINGS,                                                                          \
       "SELECT set_config('statement_timeout', $1, true), set_config('lock_timeout', $2, true)" \
       ", set_config('idle_in_transaction_session_timeout', $1, true)"                          \
@@ -24,16 +24,16 @@
     X(PGSQL_COMMIT, "COMMIT")                                                                  \
     X(PGSQL_ROLLBACK, "ROLLBACK")                                                              \
     X(PGSQL_VERSION, "SELECT max(version) FROM @.versions")                                    \
-    X(PGSQL_READ, "SELECT * FROM @.claims_read($1, $2)")                                       \
+    X(PGSQL_READ, "SELECT * FROM @.claims_read($1)")                                           \
     X(PGSQL_INSERT, "SELECT @.claims_insert($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11,"     \
                     " $12, $13, $14, $15, $16, $17, $18)")                                     \
     X(PGSQL_UPDATE, "SELECT @.claims_update($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11,"     \
-                    " $12, $13, $14, $15, $16, $17, $18)")                                     \
+                    " $12, $13, $14, $15, $16, $17)")                                          \
     X(PGSQL_SWEEP, "SELECT * FROM @.claims_sweep($1, $2, $3)")                                 \
-    X(PGSQL_SCAN, "SELECT " PGSQL_ROW " FROM @.claims WHERE scope = $1 AND name > $2"          \
-                  " AND state <> 0 AND gone_at_ms > $3 ORDER BY scope, name LIMIT $4")         \
-    X(PGSQL_SCAN_ALL, "SELECT " PGSQL_ROW " FROM @.claims WHERE (scope, name) > ($1, $2)"      \
-                      " AND state <> 0 AND gone_at_ms > $3 ORDER BY scope, name LIMIT $4")     \
+    X(PGSQL_SCAN, "SELECT " PGSQL_ROW " FROM @.claims WHERE key > $1 AND key < $2"             \
+                  " AND state <> 0 AND gone_at_ms > $3 ORDER BY key LIMIT $4")                 \
+    X(PGSQL_SCAN_ALL, "SELECT " PGSQL_ROW " FROM @.claims WHERE key > $1"                      \
+                      " AND state <> 0 AND gone_at_ms > $2 ORDER BY key LIMIT $3")             \
     X(PGSQL_STATS,                                                                             \
       "SELECT count(*) FILTER (WHERE state = 1 AND lease_until_ms > $1 AND gone_at_ms > $1),"  \
       " count(*) FILTER (WHERE state = 1 AND lease_until_ms <= $1 AND gone_at_ms > $1),"       \
@@ -44,7 +44,7 @@
 /* The columns of claims_read() from its fifth on, with the length for the value. */
 #define PGSQL_ROW                                                                              \
     "rev, sweep_at_ms, state, token, fence, claimed_at_ms, lease_ms, lease_until_ms,"          \
-    " retain_ms, done_at_ms, fingerprint, length(value)::bigint, scope, name"
+    " retain_ms, done_at_ms, fingerprint, length(value)::bigint, key"
 
 #define PGSQL_ENUM(id, text) id,
 enum pgsql { PGSQL_LIST(PGSQL_ENUM) PGSQLS };
@@ -52,6 +52,7 @@ enum pgsql { PGSQL_LIST(PGSQL_ENUM) PGSQLS };
 
 /* Of the server's types, as pg_type.dat has them: they never change. */
 enum pg_type {
+    PG_BOOL = 16,
     PG_BYTEA = 17,
     PG_INT8 = 20,
     PG_INT2 = 21,
@@ -79,6 +80,7 @@ enum pg_failure {
     PG_REFUSED, /* the server said no, nothing was changed */
     PG_AGAIN,   /* as above, because of somebody else's transaction: try again at once */
     PG_BAD_OP,  /* as above; one of the ops may be to blame */
+    PG_TAKEN,   /* as above: a key that should be new is not */
     PG_LOST,    /* no answer; the connection is gone, what was sent may have been done */
 };
 

@@ -180,7 +180,7 @@ Test(postgres_fault, key_that_appears_while_it_is_inserted_is_decided_again)
     ledger_sql(&ledger,
                "BEGIN; INSERT INTO claims SELECT rev, fence, claimed_at_ms, lease_ms,"
                " lease_until_ms, retain_ms, done_at_ms, gone_at_ms, sweep_at_ms, state,"
-               " scope, 'k', token, fingerprint, value FROM claims");
+               " 's k', token, fingerprint, value FROM claims");
     batch_start(&b);
     until_it_waits_for_a_lock();
     ledger_sql(&ledger, "COMMIT");
@@ -232,7 +232,7 @@ Test(postgres_fault, row_that_somebody_keeps_locked_is_refused_in_time_and_alone
 Test(postgres_fault, op_that_poisons_a_batch_fails_alone)
 {
     struct store *s = ledger_open(&ledger, "");
-    ledger_sql(&ledger, "ALTER TABLE claims ADD CHECK (name <> 'poison')");
+    ledger_sql(&ledger, "ALTER TABLE claims ADD CHECK (key <> 's poison')");
     struct op *ops[] = { ledger_op(VERB_CLAIM, "a", 1, NULL),
                          ledger_op(VERB_CLAIM, "poison", 1, NULL),
                          ledger_op(VERB_PUBLISH, "a", 1, "A"),
@@ -252,13 +252,13 @@ Test(postgres_fault, statement_that_takes_too_long_is_ended_by_the_server)
     ledger_sql(&ledger, "CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS"
                         " $$ BEGIN PERFORM pg_sleep(60); RETURN NEW; END $$;"
                         "CREATE TRIGGER slow BEFORE INSERT ON claims FOR EACH ROW"
-                        " WHEN (NEW.name = 'slow') EXECUTE FUNCTION slow()");
+                        " WHEN (NEW.key = 's slow') EXECUTE FUNCTION slow()");
     struct op *ops[] = { ledger_op(VERB_CLAIM, "slow", 1, NULL),
                          ledger_op(VERB_CLAIM, "k", 1, NULL) };
     ledger_exec(s, ops, 2);
     cr_assert(ops[0]->err.code == ERR_UNAVAILABLE && strstr(ops[0]->err.text, "timeout"));
     cr_assert(outcome_of(ops[1]) == OUTCOME_CLAIMED);
-    cr_assert(ledger_number(&ledger, "SELECT count(*) FROM claims WHERE name = 'slow'") == 0);
+    cr_assert(ledger_number(&ledger, "SELECT count(*) FROM claims WHERE key = 's slow'") == 0);
     op_free(ops[0]);
     op_free(ops[1]);
     store_close(s);

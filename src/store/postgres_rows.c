@@ -56,8 +56,7 @@ enum {
     ROW_DONE_AT,
     ROW_FINGERPRINT,
     ROW_VALUE, /* PGSQL_SCAN: its length */
-    ROW_SCOPE, /* PGSQL_SCAN */
-    ROW_NAME,
+    ROW_KEY,   /* PGSQL_SCAN */
 };
 
 static bool time_makes_sense(int64_t ms)
@@ -133,9 +132,19 @@ bool slot_decode(struct slot *s, const PGresult *q, int row, int column)
     return false;
 }
 
+/* Without a space it is all scope, which key_check() refuses. */
+static struct key key_split(struct bytes column)
+{
+    const uint8_t *space = column.len ? memchr(column.data, ' ', column.len) : NULL;
+    size_t scope_len = space ? (size_t)(space - column.data) : column.len;
+    size_t name_at = space ? scope_len + 1 : scope_len;
+    return (struct key){ bytes_of(column.data, scope_len),
+                         bytes_of(column.data + name_at, column.len - name_at) };
+}
+
 int scan_decode(struct op *op, const PGresult *q, int row, int64_t now_ms, struct err *reterr)
 {
-    struct slot s = { .key = { pg_bytes(q, row, ROW_SCOPE), pg_bytes(q, row, ROW_NAME) } };
+    struct slot s = { .key = key_split(pg_bytes(q, row, ROW_KEY)) };
     struct err bad_key;
     if (!decode_row(&s, q, row, 0)) {
         *reterr = s.bad;
@@ -155,12 +164,11 @@ int scan_decode(struct op *op, const PGresult *q, int row, int64_t now_ms, struc
 /* ---- writing ---- */
 
 static const enum pg_type element_of[ROWS_COLUMNS] = {
-    [ROWS_SCOPE] = PG_BYTEA,       [ROWS_NAME] = PG_BYTEA,       [ROWS_STATE] = PG_INT2,
-    [ROWS_TOKEN] = PG_BYTEA,       [ROWS_FENCE] = PG_INT8,       [ROWS_CLAIMED_AT] = PG_INT8,
-    [ROWS_LEASE] = PG_INT8,        [ROWS_LEASE_UNTIL] = PG_INT8, [ROWS_RETAIN] = PG_INT8,
-    [ROWS_DONE_AT] = PG_INT8,      [ROWS_GONE_AT] = PG_INT8,     [ROWS_SWEEP_AT] = PG_INT8,
-    [ROWS_FINGERPRINT] = PG_BYTEA, [ROWS_VALUE] = PG_BYTEA,      [ROWS_SEEN_REV] = PG_INT8,
-    [ROWS_SEEN_FENCE] = PG_INT8,
+    [ROWS_KEY] = PG_BYTEA,        [ROWS_STATE] = PG_INT2,      [ROWS_TOKEN] = PG_BYTEA,
+    [ROWS_FENCE] = PG_INT8,       [ROWS_CLAIMED_AT] = PG_INT8, [ROWS_LEASE] = PG_INT8,
+    [ROWS_LEASE_UNTIL] = PG_INT8, [ROWS_RETAIN] = PG_INT8,     [ROWS_DONE_AT] = PG_INT8,
+    [ROWS_GONE_AT] = PG_INT8,     [ROWS_SWEEP_AT] = PG_INT8,   [ROWS_FINGERPRINT] = PG_BYTEA,
+    [ROWS_VALUE] = PG_BYTEA,      [ROWS_SEEN_REV] = PG_INT8,   [ROWS_SEEN_FENCE] = PG_INT8,
 };
 
 enum { DIMENSIONS_AT = 0, ELEMENTS_AT = 12, NULL_ELEMENT = -1 };
@@ -224,12 +232,21 @@ static void add_value(struct rows *r, const struct blob *value)
         buf_u32(&r->columns[ROWS_VALUE], (uint32_t)NULL_ELEMENT);
 }
 
+struct bytes key_column(const struct key *key, uint8_t *out)
+{
+    CHECK(key->scope.len + 1 + key->name.len <= KEY_FRAME_BYTES_MAX);
+    if (key->scope.len) memcpy(out, key->scope.data, key->scope.len);
+    out[key->scope.len] = ' ';
+    if (key->name.len) memcpy(out + key->scope.len + 1, key->name.data, key->name.len);
+    return bytes_of(out, key->scope.len + 1 + key->name.len);
+}
+
 void rows_add_key(struct rows *r, struct slot *s)
 {
     CHECK(r->count < BATCH_MAX);
     r->slots[r->count++] = s;
-    add_bytes(r, ROWS_SCOPE, s->key.scope);
-    add_bytes(r, ROWS_NAME, s->key.name);
+    uint8_t key[KEY_FRAME_BYTES_MAX];
+    add_bytes(r, ROWS_KEY, key_column(&s->key, key));
 }
 
 static int64_t min_ms(int64_t a, int64_t b)

@@ -39,8 +39,7 @@ void slot_forget(struct slot *s); /* what was read: before it is read again, and
 
 /* One array per column, in the server's binary form. */
 enum rows_column {
-    ROWS_SCOPE,
-    ROWS_NAME,
+    ROWS_KEY,
     ROWS_STATE,
     ROWS_TOKEN,
     ROWS_FENCE,
@@ -86,6 +85,10 @@ enum read_column {
 /* Fills a slot from a row whose record begins at `column`. False: it makes no sense, and
  * slot->bad says why. NOMEM counts as such. */
 bool slot_decode(struct slot *s, const PGresult *result, int row, int column);
+
+/* As it is stored: scope, a space, name. A space is below everything that a scope may hold, so
+ * keys are in the order of scope and name. `out` holds KEY_FRAME_BYTES_MAX. */
+struct bytes key_column(const struct key *key, uint8_t *out);
 
 /* A row of PGSQL_SCAN into op->scan. */
 int scan_decode(struct op *op, const PGresult *result, int row, int64_t now_ms,
