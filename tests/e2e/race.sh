@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# race.sh BUILD_DIR - many real processes race `once run` on one SQLite file while owners are killed
-# and stopped. Prints TAP. RACE_SEED=n repeats the same choices.
+# race.sh BUILD_DIR [LEDGER COORD] - many real processes race `once run` while owners are killed and
+# stopped, on one SQLite file or on the given planes. Prints TAP. RACE_SEED=n repeats the choices.
 #
 # Every execution appends its own id to the file of its key (the side effect), reports to this
 # script, and prints its id and random bytes once it is let go. The script decides what happens to
@@ -53,7 +53,9 @@ cd "$work" || exit 1
 trap 'rm -rf "$work"' EXIT
 exec 3>&2 2>noise # what the shell says of every job that is killed
 unset ONCE_COORD ONCE_DATA
-export ONCE_LEDGER="sqlite:$work/once.db?busy_ms=20s" HOME=$work # patient: this is not about load
+file=$work/once.db # "": the ledger is elsewhere
+export ONCE_LEDGER="sqlite:$file?busy_ms=20s" HOME=$work # patient: this is not about load
+if [ $# -ge 3 ]; then export ONCE_LEDGER=$2 ONCE_COORD=$3 file=; fi
 
 keys=10 racers=8
 limit=55          # seconds for everything
@@ -113,9 +115,15 @@ exec 9>&-
 let_go() { # ID
     echo go 7<>"go.$1" >&7
 }
+is_ours() { # PID: a racer that still runs, and not whoever got its number after it
+    local stat
+    read -r stat <"/proc/$1/stat" || return 1
+    stat=${stat##*) }
+    [ "$(cut -d' ' -f2 <<<"$stat")" = $$ ]
+}
 signal() { # SIGNAL PID
     dealt[$2]=${dealt[$2]:-}$1
-    kill "-$1" "$2"
+    is_ours "$2" && kill "-$1" "$2"
 }
 
 # The signal is sent before it is obeyed: each thread stops when it next leaves the kernel.
@@ -131,7 +139,7 @@ await_stop() { # PID
 # Whoever is stopped inside a transaction stops everybody: nobody's fault, and not the question
 # here. It is continued until the database can be locked by others, and then stopped again.
 can_lock() { # MS
-    sqlite3 -cmd ".timeout $1" once.db 'BEGIN IMMEDIATE; COMMIT' >sqlite.log
+    [ -z "$file" ] || sqlite3 -cmd ".timeout $1" once.db 'BEGIN IMMEDIATE; COMMIT' >sqlite.log
 }
 stop_owner() { # PID
     signal STOP "$1"
@@ -188,7 +196,7 @@ on_effect() { # KEY PID ID
 
 running() { # does any racer still run?
     local pid
-    for pid in "${pid_of[@]}"; do kill -0 "$pid" && return 0; done
+    for pid in "${pid_of[@]}"; do is_ours "$pid" && return 0; done
     return 1
 }
 
@@ -205,7 +213,7 @@ while [ $SECONDS -lt $limit ]; do
 done
 running
 report $((!$?)) "all $((keys * racers)) processes have ended"
-for pid in "${pid_of[@]}"; do kill -KILL "$pid"; done # only if that failed
+for pid in "${pid_of[@]}"; do is_ours "$pid" && kill -KILL "$pid"; done # only if that failed
 
 # ---- what is left ------------------------------------------------------------------------------
 
@@ -229,8 +237,10 @@ done
 report $((unexplained > 0)) "every ending is explained ($acted owners killed or stopped)"
 flock -w 10 alive true
 report $? "no process is left behind"
-[ "$(sqlite3 once.db 'PRAGMA integrity_check')" = ok ]
-report $? "the database is in order"
+if [ -n "$file" ]; then
+    [ "$(sqlite3 once.db 'PRAGMA integrity_check')" = ok ]
+    report $? "the database is in order"
+fi
 
 check_effects() { # KEY WINNER
     local id owner wrong=0 winners=0

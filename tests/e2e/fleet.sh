@@ -1,0 +1,127 @@
+#!/usr/bin/env bash
+# fleet.sh BUILD_DIR - the command on real servers: Redis, a Redis Cluster, PostgreSQL, PgBouncer.
+# Every command once on the fleet, doctor and migrate, and the race of race.sh on three combinations
+# of planes. Prints TAP. Wants the servers of tests/servers (tests/with-servers tests/e2e/fleet.sh ...).
+set -u
+export LC_ALL=C
+: "${ONCE_TEST_REDIS:?see tests/with-servers}" "${ONCE_TEST_POSTGRES:?}" "${ONCE_TEST_PGBOUNCER:?}"
+build=$(realpath "$1")
+once=$build/once
+here=$(dirname "$(realpath "$0")")
+work=$(mktemp -d)
+cd "$work" || exit 1
+name=e2e$$
+trap 'rm -rf "$work"' EXIT
+unset ONCE_LEDGER ONCE_COORD ONCE_DATA
+export HOME=$work
+
+count=0 failures=0
+report() { # STATUS NAME
+    count=$((count + 1))
+    if [ "$1" -eq 0 ]; then
+        echo "ok $count - $2"
+    else
+        failures=$((failures + 1))
+        echo "not ok $count - $2"
+        cat out err 2>/dev/null | head -n 20 | sed 's/^/# /'
+    fi
+}
+call() { # STATUS NAME ARG...: runs once and compares its exit status
+    local want=$1 text=$2
+    shift 2
+    timeout 30 "$once" "$@" >out 2>err
+    [ $? -eq "$want" ]
+    report $? "$text"
+}
+has() { # NAME FILE TEXT
+    grep -qF -- "$3" "$2"
+    report $? "$1"
+}
+
+# ---- the commands, on each combination ----------------------------------------------------------
+
+life() { # NAME LEDGER COORD
+    export ONCE_LEDGER=$2 ONCE_COORD=$3
+    local token
+    call 0 "$1: claim" claim s k --json
+    token=$(sed -n 's/.*"token":"\([0-9a-f]*\)".*/\1/p' out)
+    call 4 "$1: in progress for another" claim s k --wait 0
+    call 0 "$1: renew" renew s k "$token"
+    call 0 "$1: publish" publish s k "$token" 'the answer'
+    call 0 "$1: cached" claim s k
+    has "$1: the answer" out 'the answer'
+    call 0 "$1: peek" peek s k
+    call 0 "$1: ls" ls s
+    has "$1: ls shows it" out 'done'
+    call 3 "$1: another fingerprint" claim s k --fingerprint other
+    call 0 "$1: run" run --key r -- sh -c 'echo ran >>effects; echo "$$"'
+    cp out first
+    call 0 "$1: run again" run --key r -- sh -c 'echo ran >>effects; echo "$$"'
+    cmp -s out first
+    report $? "$1: the same bytes"
+    [ "$(wc -l <effects)" -eq 1 ]
+    report $? "$1: one effect"
+    rm -f effects
+    call 0 "$1: forget" forget s k
+    call 6 "$1: it is gone" peek s k
+    call 0 "$1: stats" stats
+    call 0 "$1: sweep" sweep
+    call 0 "$1: doctor" doctor
+}
+
+pg() { echo "$1?schema=$name$2"; }
+life "redis+postgres" "$(pg "$ONCE_TEST_POSTGRES" a)" "$ONCE_TEST_REDIS?prefix=${name}a"
+has "doctor knows the Redis" out 'coord server'
+has "doctor knows the database" out 'ledger server'
+life "cluster+pgbouncer" "$(pg "$ONCE_TEST_PGBOUNCER" b)" "$ONCE_TEST_REDIS_CLUSTER?prefix=${name}b"
+life "postgres alone" "$(pg "$ONCE_TEST_POSTGRES" c)" none
+life "redis alone" none "$ONCE_TEST_REDIS?prefix=${name}d"
+life "redis socket alone" none "$ONCE_TEST_REDIS_SOCKET?prefix=${name}e"
+
+# ---- planes that are not there -------------------------------------------------------------------
+
+export ONCE_LEDGER ONCE_COORD
+ONCE_LEDGER=$(pg "$ONCE_TEST_POSTGRES" a) ONCE_COORD=redis://127.0.0.1:1
+call 0 "without Redis the ledger answers" claim s without --json
+has "and says that it was alone" out '"degraded":true'
+ONCE_LEDGER=postgres://127.0.0.1:1/none ONCE_COORD=none
+call 69 "without the ledger nothing is claimed" claim s k
+ONCE_LEDGER=none ONCE_COORD=redis://127.0.0.1:1
+call 69 "nor without Redis where it is all there is" claim s k
+ONCE_LEDGER='postgres://once:hunter2@127.0.0.1:1/none' ONCE_COORD=none
+call 69 "an error" claim s k
+! grep -q hunter2 out err
+report $? "does not show the password"
+ONCE_LEDGER=none ONCE_COORD='redis://u:hunter2@127.0.0.1:1'
+call 69 "an error of Redis" claim s k
+! grep -q hunter2 out err
+report $? "does not show it either"
+
+# ---- migrate -------------------------------------------------------------------------------------
+
+ONCE_LEDGER=$(pg "$ONCE_TEST_POSTGRES" m) ONCE_COORD=none
+call 70 "a schema that is not there is refused if it must not be made" --ledger "$ONCE_LEDGER&migrate=no" claim s k
+has "and the way out is said" err 'once migrate'
+call 0 "migrate" migrate
+call 0 "migrate again" migrate
+call 0 "and now it opens" --ledger "$ONCE_LEDGER&migrate=no" claim s k
+call 0 "migrate --print" migrate --print
+has "prints SQL" out 'CREATE TABLE'
+
+# ---- the race ------------------------------------------------------------------------------------
+
+race() { # NAME LEDGER COORD: its lines are counted on
+    "$here/race.sh" "$build" "$2" "$3" >race.out 2>&1
+    local status=$?
+    grep '^# RACE_SEED' race.out
+    ! grep '^not ok' race.out >out && [ $status -eq 0 ]
+    report $? "$1: the race of race.sh ($(grep -c '^ok' race.out) checks)"
+    [ $status -eq 0 ] || { echo "# status $status"; grep -v 'No such process' race.out | tail -n 30 | sed 's/^/# /'; }
+}
+race "redis+postgres" "$(pg "$ONCE_TEST_POSTGRES" r)" "$ONCE_TEST_REDIS?prefix=${name}r"
+race "cluster+pgbouncer" "$(pg "$ONCE_TEST_PGBOUNCER" s)" "$ONCE_TEST_REDIS_CLUSTER?prefix=${name}s"
+race "redis alone" none "$ONCE_TEST_REDIS?prefix=${name}t&timeout_ms=5000" # this is not about load
+
+for room in a b c m r s; do psql -q "$ONCE_TEST_POSTGRES" -c "DROP SCHEMA IF EXISTS $name$room CASCADE" 2>>noise; done
+echo "1..$count"
+[ $failures -eq 0 ]
