@@ -156,7 +156,8 @@ static int take_rows(struct postgres *s, const PGresult *q, struct err *reterr)
 static int read_query(struct postgres *s, struct pg_statement *read, struct err *reterr)
 {
     int r = pgdb_query(&s->db, read, reterr);
-    if (!r || s->db.failed != PG_LOST || pgdb_late(&s->db)) return r;
+    if (!r || pgdb_late(&s->db)) return r;
+    if (s->db.failed != PG_LOST && s->db.failed != PG_AGAIN) return r;
     r = pgdb_begin(&s->db, reterr);
     return r ? r : pgdb_query(&s->db, read, reterr);
 }

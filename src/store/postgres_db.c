@@ -3,6 +3,7 @@
 
 #include "base/buf.h"
 #include "base/check.h"
+#include "base/map.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -15,6 +16,7 @@ enum {
     PAUSE_MS_MIN = 50,   /* between connection attempts, and twice as long each time ... */
     PAUSE_MS_MAX = 1000, /* ... up to this: a server that is back is found within a second */
     SQL_BYTES_MAX = 2048,
+    PREPARE_AT = 4, /* uses: a command that asks once or twice does not pay */
 };
 
 static const char *const sql_text[PGSQLS] = {
@@ -37,6 +39,7 @@ static const struct {
     enum pg_failure failed;
     int code;
 } meanings[] = {
+    { "26000", PG_AGAIN, ERR_UNAVAILABLE },   /* the prepared statement is in another session */
     { "40003", PG_LOST, ERR_UNAVAILABLE },    /* whether it was committed is not known */
     { "40", PG_AGAIN, ERR_UNAVAILABLE },      /* serialization failure, deadlock */
     { "42501", PG_REFUSED, ERR_UNAVAILABLE }, /* no permission */
@@ -85,6 +88,7 @@ static int refused(struct pgdb *db, const PGresult *result, struct err *reterr)
     const char *state = PQresultErrorField(result, PG_DIAG_SQLSTATE);
     if (!state || PQstatus(db->conn) == CONNECTION_BAD)
         return lost(db, result ? PQresultErrorMessage(result) : NULL, reterr);
+    if (strcmp(state, "26000") == 0) db->unnamed = true;
     size_t i = 0;
     while (strncmp(state, meanings[i].state, strlen(meanings[i].state)) != 0) i++;
     const char *text = PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY);
@@ -159,12 +163,36 @@ static int collect(struct pgdb *db, PGresult **ret_result, struct err *reterr)
     return 0;
 }
 
+static const struct pg_params no_params;
+
+/* What is used again is prepared. The name is a hash of the text: behind a pooler a session may
+ * hold what another program prepared there, and then it is the same. A pooler that has it and
+ * one that has lost it give themselves away; from then on nothing is prepared. */
+static int prepare(struct pgdb *db, enum pgsql sql, const struct pg_params *p,
+                   struct err *reterr)
+{
+    if (db->unnamed || db->prepared[sql] || ++db->uses[sql] < PREPARE_AT) return 0;
+    if (!p) p = &no_params;
+    if (!PQsendPrepare(db->conn, db->names[sql], db->sql[sql], p->count, p->types))
+        return lost(db, PQerrorMessage(db->conn), reterr);
+    PGresult *result = NULL;
+    int r = collect(db, &result, reterr);
+    PQclear(result);
+    if (r && db->failed == PG_LOST) return r;
+    db->prepared[sql] = r == 0;
+    db->unnamed = r != 0;
+    return 0;
+}
+
 static int send(struct pgdb *db, enum pgsql sql, const struct pg_params *p, struct err *reterr)
 {
-    static const struct pg_params none;
-    if (!p) p = &none;
-    if (PQsendQueryParams(db->conn, db->sql[sql], p->count, p->types, p->values, p->lengths,
-                          p->formats, 1))
+    if (!p) p = &no_params;
+    if (db->prepared[sql] && !db->unnamed) {
+        if (PQsendQueryPrepared(db->conn, db->names[sql], p->count, p->values, p->lengths,
+                                p->formats, 1))
+            return 0;
+    } else if (PQsendQueryParams(db->conn, db->sql[sql], p->count, p->types, p->values,
+                                 p->lengths, p->formats, 1))
         return 0;
     return lost(db, PQerrorMessage(db->conn), reterr);
 }
@@ -173,7 +201,8 @@ int pgdb_query(struct pgdb *db, struct pg_statement *statement, struct err *rete
 {
     db->failed = PG_FINE;
     statement->result = NULL;
-    int r = send(db, statement->sql, statement->params, reterr);
+    int r = prepare(db, statement->sql, statement->params, reterr);
+    if (!r) r = send(db, statement->sql, statement->params, reterr);
     return r ? r : collect(db, &statement->result, reterr);
 }
 
@@ -202,8 +231,17 @@ static int send_all(struct pgdb *db, struct pg_statement *statements, size_t cou
     char texts[2][24];
     struct pg_params settings = { .count = 0 };
     settings_fill(db, &settings, texts);
+    int r = prepare(db, PGSQL_BEGIN, NULL, reterr);
+    if (!r) r = prepare(db, PGSQL_SETTINGS, &settings, reterr);
+    if (!r) r = prepare(db, PGSQL_COMMIT, NULL, reterr);
+    for (size_t i = 0; !r && i < count; i++)
+        r = prepare(db, statements[i].sql, statements[i].params, reterr);
+    if (r) {
+        db->failed = PG_REFUSED; /* nothing of it was sent */
+        return r;
+    }
     if (!PQenterPipelineMode(db->conn)) return lost(db, PQerrorMessage(db->conn), reterr);
-    int r = send(db, PGSQL_BEGIN, NULL, reterr);
+    r = send(db, PGSQL_BEGIN, NULL, reterr);
     if (!r) r = send(db, PGSQL_SETTINGS, &settings, reterr);
     for (size_t i = 0; !r && i < count; i++)
         r = send(db, statements[i].sql, statements[i].params, reterr);
@@ -344,6 +382,8 @@ static int connect_now(struct pgdb *db, struct err *reterr)
         return r;
     }
     PQsetNoticeProcessor(db->conn, no_notice, NULL);
+    memset(db->uses, 0, sizeof db->uses);
+    memset(db->prepared, 0, sizeof db->prepared);
     return 0;
 }
 
@@ -401,6 +441,9 @@ static char *sql_in_schema(const char *text, const char *schema)
     return NULL;
 }
 
+/* The same in every process. */
+static const uint64_t name_seed[2] = { UINT64_C(0x6f6e6365), 1 };
+
 int pgdb_open(struct pgdb *db, struct rng *rng, struct err *reterr)
 {
     rng_seeded_init(&db->jitter, rng_u64(rng));
@@ -409,6 +452,9 @@ int pgdb_open(struct pgdb *db, struct rng *rng, struct err *reterr)
     for (size_t i = 0; i < PGSQLS; i++) {
         db->sql[i] = sql_in_schema(sql_text[i], db->options.schema);
         ok = ok && db->sql[i];
+        if (ok)
+            snprintf(db->names[i], PG_NAME_BYTES, "once_%016llx",
+                     (unsigned long long)siphash13(name_seed, bytes_str(db->sql[i])));
     }
     if (!ok) return err_set(reterr, ERR_NOMEM, "out of memory opening postgres:");
     return pgdb_begin(db, reterr);

@@ -84,11 +84,17 @@ enum pg_failure {
     PG_LOST,    /* no answer; the connection is gone, what was sent may have been done */
 };
 
+enum { PG_NAME_BYTES = 24 };
+
 struct pgdb {
     struct postgres_options options;
     PQconninfoOption *info;
     char *sql[PGSQLS];
-    PGconn *conn; /* NULL: not connected */
+    char names[PGSQLS][PG_NAME_BYTES]; /* of prepared statements: a hash of their text */
+    PGconn *conn;                      /* NULL: not connected */
+    unsigned uses[PGSQLS];             /* by this connection */
+    bool prepared[PGSQLS];
+    bool unnamed; /* behind a pooler: what we prepare may be in somebody else's session */
     enum pg_failure failed;
     int64_t deadline_ms; /* monotonic, of the work at hand */
 
