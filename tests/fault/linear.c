@@ -69,18 +69,17 @@ static bool is_ghost(const struct deed *d)
     return d->act == ACT_CLAIM && !granted && !nothing_done && !settled;
 }
 
-/* May a claim that nobody was told about have owned the key during this call? It is given back
- * when its caller is answered, or lapses. */
+/* May a claim that nobody was told about be, or have been, what this call met? It is given back
+ * when its caller is answered, or its lease lapses; but it keeps its fingerprint, and is there
+ * to be seen, until somebody takes it over. */
 static bool haunted(const struct move *m)
 {
     const struct deed *d = m->deed;
-    const struct promise *promise = m->linear->findings->promise;
-    int64_t linger_us = (promise->lease_ms + promise->settle_ms) * 1000;
+    bool refused = d->outcome == ONCE_MISMATCH;
     for (size_t i = 0; i < m->linear->story->count; i++) {
         const struct deed *g = m->linear->story->deeds[i];
         if (g->begin_us > d->end_us) return false;
-        if (!is_ghost(g)) continue;
-        if (g->end_us == NEVER || g->end_us + linger_us > d->begin_us) return true;
+        if (is_ghost(g) && !(refused && g->fingerprint == d->fingerprint)) return true;
     }
     return false;
 }
