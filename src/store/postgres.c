@@ -495,22 +495,28 @@ static int run_stats(struct postgres *s, struct op *op, struct err *reterr)
     return 0;
 }
 
+/* The moment was read: for a plain ping that is all. */
+static int run_ping(struct postgres *s, struct op *op, struct err *reterr)
+{
+    return op->wants_facts ? postgres_facts(&s->db, op, reterr) : 0;
+}
+
 typedef int run_verb(struct postgres *, struct op *, struct err *);
 
 static run_verb *const run_unkeyed[VERBS] = {
     [VERB_EXPIRE] = run_expire,
     [VERB_SCAN] = run_scan,
     [VERB_STATS] = run_stats,
+    [VERB_PING] = run_ping,
 };
 
-/* The moment was read: for a ping that is all. */
 static void exec_unkeyed(struct postgres *s, struct op *op)
 {
     struct err err;
     op_clear_answer(op);
     int r = pgdb_begin(&s->db, &err);
     if (!r) r = read_slots(s, &err);
-    if (!r && run_unkeyed[op->verb]) r = run_unkeyed[op->verb](s, op, &err);
+    if (!r) r = run_unkeyed[op->verb](s, op, &err);
     op->epoch = (uint64_t)s->epoch;
     op->out.outcome = OUTCOME_OK;
     if (r) op_refuse(op, &err);
@@ -583,6 +589,7 @@ static int postgres_open(const char *rest, const struct store_env *env,
     rows_init(&s->updates);
     int r = postgres_options_parse(rest, &s->db.options, reterr);
     s->base.lanes = (unsigned)s->db.options.connections;
+    s->base.timeout_ms = s->db.options.timeout_ms;
     if (!r) r = settle(s, env, reterr);
     if (r) {
         postgres_close(&s->base);

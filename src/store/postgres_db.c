@@ -179,6 +179,7 @@ static int prepare(struct pgdb *db, enum pgsql sql, const struct pg_params *p,
     int r = collect(db, &result, reterr);
     PQclear(result);
     if (r && db->failed == PG_LOST) return r;
+    db->failed = PG_FINE;
     db->prepared[sql] = r == 0;
     db->unnamed = r != 0;
     return 0;

@@ -34,6 +34,11 @@
                   " AND state <> 0 AND gone_at_ms > $3 ORDER BY key LIMIT $4")                 \
     X(PGSQL_SCAN_ALL, "SELECT " PGSQL_ROW " FROM @.claims WHERE key > $1"                      \
                       " AND state <> 0 AND gone_at_ms > $2 ORDER BY key LIMIT $3")             \
+    X(PGSQL_FACTS,                                                                             \
+      "SELECT current_setting('server_version'), current_setting('fsync'),"                    \
+      " current_setting('synchronous_commit'), current_setting('full_page_writes'),"           \
+      " (SELECT count(*)::text FROM pg_stat_activity), current_setting('max_connections'),"    \
+      " (SELECT max(version)::text FROM @.versions)")                                          \
     X(PGSQL_STATS,                                                                             \
       "SELECT count(*) FILTER (WHERE state = 1 AND lease_until_ms > $1 AND gone_at_ms > $1),"  \
       " count(*) FILTER (WHERE state = 1 AND lease_until_ms <= $1 AND gone_at_ms > $1),"       \
@@ -145,6 +150,9 @@ int pgdb_script(struct pgdb *db, const char *sql, struct err *reterr);
 /* Columns of a binary result; 0 and empty where it is NULL. */
 int64_t pg_number(const PGresult *r, int row, int column);
 struct bytes pg_bytes(const PGresult *r, int row, int column);
+
+/* Answers a PING that wants to know what the server says of itself. */
+int postgres_facts(struct pgdb *db, struct op *op, struct err *reterr);
 
 /* ---- schema ---- */
 

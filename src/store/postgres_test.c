@@ -224,6 +224,18 @@ Test(postgres, row_that_makes_no_sense_is_an_error_of_its_op_alone)
     store_close(s);
 }
 
+Test(postgres, says_what_it_stands_on)
+{
+    struct store *s = ledger_open(&ledger, "");
+    struct op *op = ledger_op(VERB_PING, "", 0, NULL);
+    op->wants_facts = true;
+    ledger_exec(s, &op, 1);
+    cr_assert(op->err.code == 0 && op->facts && op->facts->count >= 4, "%s", op->err.text);
+    cr_assert(strstr(op->facts->rows[0].text, ledger.room.name) != NULL);
+    op_free(op);
+    store_close(s);
+}
+
 /* ---- schema ---- */
 
 static int open_code(const char *more, struct err *ret_err)
