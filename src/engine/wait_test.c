@@ -122,6 +122,42 @@ Test(wait, a_crowd_costs_as_much_as_one)
               faulty_count(store, VERB_CLAIM));
 }
 
+/* Sets the scene: a watch that is on its way while the owner publishes. */
+static void publish_before_the_watch(struct caller *waiter)
+{
+    faulty_set(store, VERB_WATCH, FAULT_HOLD, 1);
+    wait_for(waiter, 60000);
+    publish();
+    cr_assert(waiter->finished == 0 && faulty_held(store) == 1);
+}
+
+Test(wait, a_watch_that_finds_the_answer_brings_it)
+{
+    static struct caller c;
+    publish_before_the_watch(&c);
+    unsigned before = faulty_count(store, VERB_CLAIM);
+    faulty_let_go(store);
+    world_settle(&world);
+    expect(&c, OUTCOME_CACHED);
+    cr_assert(strcmp(c.value, "A") == 0);
+    cr_assert(faulty_count(store, VERB_CLAIM) == before, "nobody had to ask again");
+}
+
+Test(wait, what_a_watch_brings_is_not_for_who_came_after_it_was_set)
+{
+    static struct caller early, late;
+    faulty_set(store, VERB_WATCH, FAULT_HOLD, 1);
+    wait_for(&early, 60000);
+    wait_for(&late, 60000);
+    publish();
+    unsigned before = faulty_count(store, VERB_CLAIM);
+    faulty_let_go(store);
+    world_settle(&world);
+    expect(&early, OUTCOME_CACHED);
+    expect(&late, OUTCOME_CACHED);
+    cr_assert(faulty_count(store, VERB_CLAIM) == before + 1, "the late one asked for itself");
+}
+
 /* They come while the first one is still asking: nobody else asks for what is on its way. */
 static struct caller *at_once(const char *name, size_t count, int64_t wait_ms)
 {

@@ -135,6 +135,9 @@ struct verdict op_decide(struct op *op, const struct record *stored, struct mome
     struct verdict v = verb_info[op->verb].rule(stored, &op->in, at);
     op->out = rules_answer(&v, stored, &op->in, at);
     blob_ref(op->out.value);
+    bool done = op->out.retain_left_ms > 0;
+    op->answers =
+        op->verb == VERB_WATCH && done && bytes_eq(stored->fingerprint, op->in.fingerprint);
     return v;
 }
 

@@ -452,6 +452,7 @@ static void ledger_answered(struct op *op, void *ctx)
 static void watch_at_coord_done(struct op *op, void *ctx)
 {
     struct watching *w = ctx;
+    if (!done_is_believed(w->tiered)) op->answers = false;
     link_remove(&w->link);
     free(w);
     op_finish(op);
