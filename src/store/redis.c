@@ -1,9 +1,10 @@
 /* redis.c - records in Redis: one atomic step per op, decided by redis.lua in the server.
  *
- * Guarantees: the rules, by the server's clock; ops on one key in submit order; every op finished
- * within its deadline (timeout_ms), at once while the server is known not to answer; a watcher is
- * told by the step that changes the record. Does not: survive what the server's persistence does not
- * survive (so it may be coord, never the ledger), or ask again by itself.
+ * Guarantees: the rules, by the server's clock; ops on one key in submit order (but for a slot that
+ * a cluster is just moving); every op finished within its deadline (timeout_ms), at once while the
+ * server is known not to answer; a watcher is told by the step that changes the record. Does not:
+ * survive what the server's persistence does not survive (so it may be coord, never the ledger), or
+ * ask again by itself.
  *
  * What waits when a connection is free goes out as one step with up to BATCH_MAX records:
  *
@@ -157,12 +158,31 @@ struct batch {
     struct op *ops[BATCH_MAX];
 };
 
+/* A WATCH that found nothing new, while word came that could be newer. */
+static bool is_doubtful(const struct op *op)
+{
+    if (!op->polled || op->canceled || op->err.code) return false;
+    return op->out.version == op->seen;
+}
+
+static void ask_again(struct redis *r, struct op *op)
+{
+    op->polled = false;
+    op->submitted_ms = r->base.loop->now_ms;
+    list_append(&lane_of(r, op)->queued, &op->link);
+    redis_flush_later(r);
+}
+
 /* A finished or parked op is not awaited any more. */
 static void settle(struct redis *r, struct op *op)
 {
     struct list out;
     list_init(&out);
     link_remove(&op->link); /* a WATCH in flight is on `asked` */
+    if (is_doubtful(op)) {
+        ask_again(r, op);
+        return;
+    }
     watches_settle(&r->watches, op, &out);
     if (op->parked) {
         r->base.loop->owed--;
@@ -197,13 +217,22 @@ static void batch_failed(struct batch *b, const struct err *why)
     }
 }
 
-static void batch_requeue(struct batch *b, struct list *queue)
+/* None of them was carried out. */
+static void batch_requeue(struct batch *b, struct lane *l, struct list *queue)
 {
+    struct redis *r = l->node->redis;
     for (unsigned i = 0; i < b->count; i++) {
         link_remove(&b->ops[i]->link);
         list_append(queue, &b->ops[i]->link);
     }
-    redis_flush_later(b->lane->node->redis);
+    timer_stop(r->base.loop, &l->overdue); /* they are older than what waits there */
+    redis_flush_later(r);
+}
+
+static void refuse_list(struct redis *r, struct list *ops, const char *text)
+{
+    for (struct link *at; (at = list_pop(ops));)
+        redis_refuse(r, container_of(at, struct op, link), ERR_UNAVAILABLE, text);
 }
 
 static void reloaded(struct command *command, struct conn *c, const redisReply *reply,
@@ -211,13 +240,16 @@ static void reloaded(struct command *command, struct conn *c, const redisReply *
 {
     struct lane *l = container_of(command, struct lane, reload);
     (void)c;
-    if (!why && reply->type == REDIS_REPLY_STRING)
-        snprintf(l->conn.sha, sizeof l->conn.sha, "%s", reply->str);
-    struct list newer;
-    list_init(&newer);
-    list_take(&newer, &l->queued);
-    list_take(&l->queued, &l->again);
-    list_take(&l->queued, &newer);
+    if (why) return;
+    if (reply->type == REDIS_REPLY_ERROR)
+        refuse_list(l->node->redis, &l->again, reply->str);
+    else
+        snprintf(l->conn.sha, sizeof l->conn.sha, "%s", reply->str ? reply->str : "");
+}
+
+static void reload_over(struct command *command)
+{
+    struct lane *l = container_of(command, struct lane, reload);
     l->reloading = false;
     redis_flush_later(l->node->redis);
 }
@@ -227,7 +259,7 @@ static void reloaded(struct command *command, struct conn *c, const redisReply *
 static void batch_without_script(struct batch *b)
 {
     struct lane *l = b->lane;
-    batch_requeue(b, &l->again);
+    batch_requeue(b, l, &l->again);
     if (l->reloading) return;
     l->reloading = true;
     const char *argv[] = { "SCRIPT", "LOAD", redis_script };
@@ -236,6 +268,7 @@ static void batch_without_script(struct batch *b)
         l->node->redis->base.loop->now_ms + l->node->redis->options.timeout_ms;
     conn_send(&l->conn, &l->reload, 3, argv, lens);
     conn_flush(&l->conn); /* nothing else will: no batch goes out before the answer */
+    conn_watch_deadlines(&l->conn);
 }
 
 static void ask_for_slots(struct lane *l);
@@ -243,55 +276,73 @@ static void ask_for_slots(struct lane *l);
 static void batch_redirected(struct batch *b, const char *text)
 {
     struct redis *r = b->lane->node->redis;
-    int slot;
-    struct node *to = redirected(r, text, &slot);
+    unsigned slot;
+    struct node *to = redirected(&b->lane->conn, text, &slot);
     if (!to) {
         batch_failed(b,
                      &(struct err){ .code = ERR_UNAVAILABLE, .text = "redis: moved nowhere" });
         return;
     }
     if (strncmp(text, "ASK", 3) == 0) {
-        size_t lane = (size_t)(b->lane - b->lane->node->lanes);
-        batch_requeue(b, &to->lanes[lane].asking);
+        struct lane *there = &to->lanes[b->lane - b->lane->node->lanes];
+        batch_requeue(b, there, &there->asking);
         return;
     }
     r->slots[slot] = to;
-    batch_requeue(b, &b->lane->queued);
+    batch_requeue(b, b->lane, &b->lane->again);
     ask_for_slots(b->lane);
 }
 
-static bool begins(const char *text, const char *word)
+/* What an error is about. Until 6.2 a script's errors came wrapped: "ERR Error running script (call
+ * to f_...): @user_script:9: @user_script: 9: -OOM command not allowed". */
+static const char *error_itself(const char *text)
 {
-    return strncmp(text, word, strlen(word)) == 0;
+    static const char wrapping[] = "ERR Error running script";
+    if (strncmp(text, wrapping, strlen(wrapping)) != 0) return text;
+    const char *inner = strstr(text, ": -");
+    return inner ? inner + 3 : text;
 }
 
-/* Said before the script has begun, or by its first write: nothing was changed. Anything else may
- * have come after a write, and Redis does not take writes back. */
-static bool did_nothing(const char *text)
+bool error_is(const char *text, const char *word)
+{
+    text = error_itself(text);
+    size_t len = strlen(word);
+    return strncmp(text, word, len) == 0 && (text[len] == ' ' || !text[len]);
+}
+
+/* Said before the script has begun, or by its first write (Redis looks at memory, disk and role
+ * then and not again), or by its first read. Anything else may have come after a write, and Redis
+ * does not take writes back. */
+bool error_did_nothing(const char *text)
 {
     static const char *const words[] = { "LOADING",    "BUSY",        "NOAUTH",   "NOPERM",
                                          "READONLY",   "OOM",         "MISCONF",  "NOREPLICAS",
-                                         "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "WRONGPASS" };
+                                         "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "CROSSSLOT",
+                                         "WRONGTYPE",  "NOSCRIPT" };
+    if (error_is(text, "NOPERM") && strstr(text, "user_script")) return false;
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
-        if (begins(text, words[i]) || strstr(text, words[i])) return true;
+        if (error_is(text, words[i])) return true;
     return false;
 }
 
 static void batch_refused(struct batch *b, const char *text)
 {
     struct err why;
-    if (begins(text, "NOSCRIPT")) {
+    if (error_is(text, "NOSCRIPT")) {
         batch_without_script(b);
         return;
     }
-    if (begins(text, "MOVED") || begins(text, "ASK ")) {
+    if (error_is(text, "MOVED") || error_is(text, "ASK")) {
         batch_redirected(b, text);
         return;
     }
-    err_set(&why, did_nothing(text) ? ERR_UNAVAILABLE : ERR_AMBIGUOUS, "redis: %.160s", text);
+    int code = error_did_nothing(text) ? ERR_UNAVAILABLE : ERR_AMBIGUOUS;
+    if (error_is(text, "CORRUPT")) code = ERR_CORRUPT;
+    err_set(&why, code, "redis: %.160s", text);
     batch_failed(b, &why);
     /* The name may lead to the new master by now. */
-    if (begins(text, "READONLY")) conn_drop(&b->lane->conn, ERR_UNAVAILABLE, "it is a replica");
+    if (error_is(text, "READONLY"))
+        conn_drop(&b->lane->conn, ERR_UNAVAILABLE, "it is a replica");
 }
 
 static void batch_answered(struct command *command, struct conn *c, const redisReply *reply,
@@ -475,6 +526,24 @@ static bool send_some(struct lane *l, struct list *queue, bool asking)
 
 /* ---- lanes ---- */
 
+static bool lane_waits(struct lane *l)
+{
+    return !list_empty(&l->queued) || !list_empty(&l->asking);
+}
+
+static bool lane_holds(struct lane *l)
+{
+    return lane_waits(l) || !list_empty(&l->again);
+}
+
+/* What was sent before and not carried out is older than what waits. */
+static void lane_resume(struct lane *l)
+{
+    if (l->reloading || list_empty(&l->again)) return;
+    list_take(&l->again, &l->queued);
+    list_take(&l->queued, &l->again);
+}
+
 /* Ops that belong elsewhere by now go there. */
 static void lane_forward(struct lane *l)
 {
@@ -486,27 +555,36 @@ static void lane_forward(struct lane *l)
         if (to == l) continue;
         link_remove(at);
         list_append(&to->queued, at);
+        timer_stop(r->base.loop, &to->overdue);
         redis_flush_later(r);
     }
 }
 
-static void refuse_list(struct redis *r, struct list *ops, const struct err *why)
-{
-    for (struct link *at; (at = list_pop(ops));)
-        redis_refuse(r, container_of(at, struct op, link), ERR_UNAVAILABLE, why->text);
-}
-
-static void lane_refuse(struct lane *l, const struct err *why)
+static void lane_refuse(struct lane *l, const char *text)
 {
     struct redis *r = l->node->redis;
-    refuse_list(r, &l->again, why);
-    refuse_list(r, &l->asking, why);
-    refuse_list(r, &l->queued, why);
+    refuse_list(r, &l->again, text);
+    refuse_list(r, &l->asking, text);
+    refuse_list(r, &l->queued, text);
 }
 
-static bool lane_waits(struct lane *l)
+static int64_t first_deadline_ms(const struct redis *r, struct list *ops)
 {
-    return !list_empty(&l->queued) || !list_empty(&l->asking);
+    struct link *first = list_first(ops);
+    if (!first) return INT64_MAX;
+    return container_of(first, struct op, link)->submitted_ms + r->options.timeout_ms;
+}
+
+static void lane_watch_deadlines(struct lane *l)
+{
+    struct redis *r = l->node->redis;
+    if (!lane_holds(l) || timer_is_set(&l->overdue)) return;
+    int64_t at_ms = first_deadline_ms(r, &l->queued);
+    int64_t asking_ms = first_deadline_ms(r, &l->asking);
+    int64_t again_ms = first_deadline_ms(r, &l->again);
+    if (asking_ms < at_ms) at_ms = asking_ms;
+    if (again_ms < at_ms) at_ms = again_ms;
+    timer_set(r->base.loop, &l->overdue, at_ms);
 }
 
 static void lane_send(struct lane *l)
@@ -526,23 +604,20 @@ static void lane_send(struct lane *l)
 
 static void lane_flush(struct lane *l)
 {
-    struct redis *r = l->node->redis;
+    lane_resume(l);
     lane_forward(l);
-    if (!lane_waits(l)) {
-        timer_stop(r->base.loop, &l->overdue);
+    if (!lane_holds(l)) {
+        timer_stop(l->node->redis->base.loop, &l->overdue);
         return;
     }
     if (conn_refuses(&l->conn)) {
-        struct err why = l->conn.why;
-        if (l->conn.state == CONN_READY)
-            err_set(&why, ERR_UNAVAILABLE, "redis: it does not answer now");
-        lane_refuse(l, &why);
+        bool silent = l->conn.state == CONN_READY;
+        lane_refuse(l, silent ? "redis: it does not answer now" : l->conn.why.text);
         return;
     }
     conn_use(&l->conn);
     if (l->conn.state == CONN_READY) lane_send(l);
-    if (lane_waits(l) && !timer_is_set(&l->overdue))
-        timer_set(r->base.loop, &l->overdue, r->base.loop->now_ms + r->options.timeout_ms);
+    lane_watch_deadlines(l);
 }
 
 static void drop_overdue(struct redis *r, struct list *ops)
@@ -559,9 +634,25 @@ static void lane_overdue(struct timer *timer)
 {
     struct lane *l = container_of(timer, struct lane, overdue);
     struct redis *r = l->node->redis;
-    drop_overdue(r, &l->queued);
+    drop_overdue(r, &l->again);
     drop_overdue(r, &l->asking);
+    drop_overdue(r, &l->queued);
     redis_flush_later(r);
+}
+
+static void ask_for_slots(struct lane *l);
+
+/* A server is away: others know whether one of them has taken its place. */
+static void look_for_slots(struct redis *r)
+{
+    list_each (&r->nodes, at) {
+        struct lane *l = &container_of(at, struct node, link)->lanes[0];
+        if (l->conn.state == CONN_READY && !l->conn.silent) {
+            ask_for_slots(l);
+            return;
+        }
+        conn_use(&l->conn); /* they tell with their greeting */
+    }
 }
 
 static void lane_ready(struct conn *c)
@@ -572,7 +663,8 @@ static void lane_ready(struct conn *c)
 static void lane_down(struct conn *c)
 {
     struct lane *l = container_of(c, struct lane, conn);
-    if (conn_refuses(c)) lane_refuse(l, &c->why);
+    if (conn_refuses(c)) lane_refuse(l, c->why.text);
+    if (c->redis->clustered) look_for_slots(c->redis);
     redis_flush_later(c->redis);
 }
 
@@ -584,18 +676,18 @@ void lane_init(struct lane *l, struct node *n)
     l->node = n;
     l->conn.host = n->host;
     l->conn.port = n->port;
-    l->conn.path = n->redis->options.path;
+    if (!*n->host) l->conn.path = n->redis->options.path;
     list_init(&l->queued);
     list_init(&l->asking);
     list_init(&l->again);
     timer_init(&l->overdue, lane_overdue);
-    l->reload = (struct command){ .answered = reloaded };
+    l->reload = (struct command){ .answered = reloaded, .gone = reload_over };
     link_init(&l->reload.link);
 }
 
 void lane_fini(struct lane *l)
 {
-    CHECK(!lane_waits(l) && list_empty(&l->again));
+    CHECK(!lane_holds(l));
     timer_stop(l->node->redis->base.loop, &l->overdue);
     conn_fini(&l->conn);
 }
@@ -604,7 +696,7 @@ static void slots_answered(struct command *command, struct conn *c, const redisR
                            const struct err *why)
 {
     (void)command;
-    if (!why) slots_learn(c->redis, reply);
+    if (!why) slots_learn(c, reply);
 }
 
 static void ask_for_slots(struct lane *l)
@@ -621,6 +713,7 @@ static void ask_for_slots(struct lane *l)
     conn_send(&l->conn, command, 2, (const char *[]){ "CLUSTER", "SLOTS" },
               (const size_t[]){ 7, 5 });
     conn_flush(&l->conn); /* what was redirected goes out elsewhere */
+    conn_watch_deadlines(&l->conn);
 }
 
 /* ---- watches ---- */
@@ -632,12 +725,9 @@ static void watch_again(struct redis *r)
     list_init(&all);
     watches_unpark_all(&r->watches, &all);
     for (struct link *at; (at = list_pop(&all));) {
-        struct op *op = container_of(at, struct op, link);
-        op->submitted_ms = r->base.loop->now_ms;
         r->base.loop->owed++;
-        list_append(&lane_of(r, op)->queued, at);
+        ask_again(r, container_of(at, struct op, link));
     }
-    redis_flush_later(r);
 }
 
 static void inbox_name(const struct redis *r, char *out, size_t *ret_len)
@@ -647,9 +737,20 @@ static void inbox_name(const struct redis *r, char *out, size_t *ret_len)
     *ret_len = (size_t)len + INBOX_BYTES;
 }
 
+/* WATCH ops in flight whose answer may be older than what was just heard, or than what could not be
+ * heard before now: they must not be parked on it. No frame: all of them. */
+static void distrust_asked(struct redis *r, struct bytes frame)
+{
+    list_each (&r->asked, at) {
+        struct op *op = container_of(at, struct op, link);
+        if (frame.len == 0 || bytes_eq(op->frame, frame)) op->polled = true;
+    }
+}
+
 static void subscribed(struct command *command, struct conn *c, const redisReply *reply,
                        const struct err *why)
 {
+    struct redis *r = c->redis;
     (void)command;
     if (why) return;
     if (reply->type == REDIS_REPLY_ERROR) {
@@ -657,30 +758,47 @@ static void subscribed(struct command *command, struct conn *c, const redisReply
         return;
     }
     c->subscribed = true;
-    c->redis->inbox_pinged = false;
-    watch_again(c->redis); /* what changed before is found now, what changes later is told */
+    c->failures = 0;
+    r->inbox_pinged = false;
+    distrust_asked(r, bytes_of(NULL, 0));
+    watch_again(r); /* what changed before is found now, what changes later is told */
+}
+
+/* Late, or out of memory: a connection that hears nothing is of no use. */
+static void subscribe_over(struct command *command)
+{
+    struct redis *r = container_of(command, struct redis, subscribe);
+    struct conn *c = &r->inbox_conn;
+    if (c->state == CONN_READY && !c->subscribed)
+        conn_drop(c, ERR_UNAVAILABLE, "not subscribed within the deadline");
 }
 
 static void inbox_ready(struct conn *c)
 {
+    struct redis *r = c->redis;
     char name[128];
     size_t lens[2] = { 9 };
-    inbox_name(c->redis, name, &lens[1]);
-    struct command *command = malloc(sizeof *command);
-    if (!command) return;
-    *command = (struct command){ .answered = subscribed,
-                                 .gone = free_command,
-                                 .deadline_ms = c->redis->base.loop->now_ms +
-                                                c->redis->options.timeout_ms };
-    link_init(&command->link);
-    conn_send(c, command, 2, (const char *[]){ "SUBSCRIBE", name }, lens);
+    inbox_name(r, name, &lens[1]);
+    r->subscribe.deadline_ms = r->base.loop->now_ms + r->options.timeout_ms;
+    conn_send(c, &r->subscribe, 2, (const char *[]){ "SUBSCRIBE", name }, lens);
     conn_flush(c);
     conn_watch_deadlines(c);
 }
 
+/* The net looks after the watches until it is back. A cluster passes messages on to all of its
+ * servers: any of them will do. */
 static void inbox_down(struct conn *c)
 {
-    (void)c; /* the net looks after the watches until it is back */
+    struct redis *r = c->redis;
+    if (!r->clustered || c->failures == 0) return;
+    list_each (&r->nodes, at) {
+        const struct conn *other = &container_of(at, struct node, link)->lanes[0].conn;
+        if (other->state != CONN_READY || other->silent) continue;
+        c->host = other->host;
+        c->port = other->port;
+        c->path = other->path;
+        return;
+    }
 }
 
 /* What a message says: is the answer in it, the record's key with its length, and what the record
@@ -733,20 +851,16 @@ static void told(struct redis *r, struct bytes message)
     struct news news;
     struct list woken;
     if (!news_read(message, &news)) return;
-    struct bytes frame = news.frame;
     list_init(&woken);
-    watches_tell(&r->watches, frame, news.there ? record_version(&news.record) : 0, &woken);
+    watches_tell(&r->watches, news.frame, news.there ? record_version(&news.record) : 0,
+                 &woken);
     for (struct link *at; (at = list_pop(&woken));) {
         struct op *op = container_of(at, struct op, link);
         r->base.loop->owed++;
         if (news.there) news_answer(r, op, &news);
         redis_finish(r, op);
     }
-    /* Its answer may be older than this news: it must not be parked on it. */
-    list_each (&r->asked, at) {
-        struct op *op = container_of(at, struct op, link);
-        if (bytes_eq(op->frame, frame)) op->canceled = true;
-    }
+    distrust_asked(r, news.frame);
 }
 
 static void inbox_pushed(struct conn *c, const redisReply *reply)
@@ -777,9 +891,7 @@ static void net_look(struct timer *timer)
         return;
     }
     r->inbox_pinged = true;
-    if (redisAppendCommandArgv(c->ctx, 1, (const char *[]){ "PING" }, (const size_t[]){ 4 }) ==
-        REDIS_OK)
-        conn_flush(c);
+    conn_ping(c);
 }
 
 /* ---- the store ---- */
@@ -877,6 +989,8 @@ static void redis_init(struct redis *r, const struct store_env *env)
     timer_init(&r->net, net_look);
     watches_init(&r->watches, (uint64_t[2]){ rng_u64(env->rng), rng_u64(env->rng) });
     conn_init(&r->inbox_conn, r, &inbox_events);
+    r->subscribe = (struct command){ .answered = subscribed, .gone = subscribe_over };
+    link_init(&r->subscribe.link);
 }
 
 /* Does not wait for the server: coord may be away, and everything has to go on without it. */

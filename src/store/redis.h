@@ -10,6 +10,7 @@
 #ifndef STORE_REDIS_H
 #define STORE_REDIS_H
 
+#include "base/buf.h"
 #include "store/store.h"
 #include "store/watches.h"
 
@@ -19,8 +20,9 @@ enum {
     INBOX_BYTES = 8,
     HEADER_BYTES = 69, /* of a record; as in redis.lua */
     LANES_MAX = 16,    /* connections to one server */
-    SLOTS = 16384,     /* of a cluster */
-    SHARDS = 1024,     /* of a cluster; a single server has one */
+    HOST_BYTES = 256,
+    SLOTS = 16384, /* of a cluster */
+    SHARDS = 1024, /* of a cluster; a single server has one */
     BATCH_MAX = 64,
 };
 
@@ -30,6 +32,7 @@ extern const char redis_script[];
 
 struct redis_options {
     char *memory; /* all strings point into it */
+    size_t memory_len;
     const char *host, *path, *user, *password, *prefix;
     int port, db;
     int64_t timeout_ms;
@@ -79,6 +82,8 @@ struct conn {
     struct io io;
     struct timer timer; /* DOWN: the next attempt; else: the first deadline */
     struct list sent;   /* struct command, in order */
+    struct buf out;     /* commands that the socket has not taken yet, from out_sent on */
+    size_t out_sent;
     struct greeting greetings[8];
     unsigned greeted, greetings_sent;
     unsigned failures; /* in a row */
@@ -100,7 +105,10 @@ bool conn_refuses(const struct conn *c);
 void conn_send(struct conn *c, struct command *command, int argc, const char **argv,
                const size_t *lens);
 void conn_flush(struct conn *c);
-void conn_drop(struct conn *c, int code, const char *text); /* closes and reconnects */
+void conn_ping(struct conn *c); /* of one that subscribed: the answer is pushed */
+/* Closes, fails what is in flight and connects again later. Not from `answered` of a command that
+ * was failed. */
+void conn_drop(struct conn *c, int code, const char *text);
 void conn_watch_deadlines(struct conn *c);
 
 /* ---- redis_nodes.c ---- */
@@ -111,7 +119,7 @@ struct lane {
     struct node *node;
     struct list queued;   /* struct op */
     struct list asking;   /* struct op: to be asked here once, while their slot moves here */
-    struct list again;    /* struct op: the server had forgotten the script */
+    struct list again;    /* struct op: sent once, not carried out; before those in `queued` */
     struct timer overdue; /* the first of them has waited for too long */
     struct command reload;
     bool reloading;   /* nothing is sent until the script is there again */
@@ -121,7 +129,7 @@ struct lane {
 struct node {
     struct link link;
     struct redis *redis;
-    char host[256];
+    char host[HOST_BYTES]; /* empty: the seed, behind a socket */
     int port;
     struct lane lanes[LANES_MAX];
 };
@@ -134,9 +142,9 @@ void nodes_fini(struct redis *r);
 struct lane *lane_of(struct redis *r, const struct op *op);
 unsigned shard_of(const struct redis *r, struct bytes frame);
 /* "MOVED 3999 127.0.0.1:6381", "ASK ..." */
-struct node *redirected(struct redis *r, const char *text, int *ret_slot);
-void slots_learn(struct redis *r, const redisReply *reply);
-uint16_t crc16(struct bytes content); /* as CLUSTER KEYSLOT has it */
+struct node *redirected(const struct conn *asked, const char *text, unsigned *ret_slot);
+void slots_learn(struct conn *c, const redisReply *reply); /* what `c` says of the cluster */
+uint16_t crc16(struct bytes content);                      /* as CLUSTER KEYSLOT has it */
 
 /* ---- redis.c ---- */
 
@@ -167,6 +175,7 @@ struct redis {
     struct task turn;
     struct timer net; /* while somebody watches: a slow look, and is the inbox alive? */
     struct conn inbox_conn;
+    struct command subscribe;
     bool inbox_pinged;
     struct list walks; /* struct walk: waiting for a connection */
     size_t in_flight;  /* ops, the parked ones too */
@@ -176,6 +185,9 @@ void redis_finish(struct redis *r, struct op *op);  /* its err or out is set; to
 void redis_enqueue(struct redis *r, struct op *op); /* a keyed op, into its lane */
 void redis_refuse(struct redis *r, struct op *op, int code, const char *text);
 void redis_flush_later(struct redis *r);
+/* Is it the error of this name? Does it promise that the script has changed nothing? */
+bool error_is(const char *text, const char *word);
+bool error_did_nothing(const char *text);
 /* The record behind a reply; false: it is none. The value stays in `bytes`. */
 bool record_unpack(struct bytes packed, struct record *ret_record, struct bytes *ret_value,
                    bool *ret_kept);

@@ -8,6 +8,9 @@
 -- A record is a string: HEADER, fingerprint, inboxes of those who watch it, value. Its time to live
 -- is only for tidiness and ends `grace_ms` late: what counts is judged here. What writes comes after
 -- everything that can fail, since Redis does not undo what a failed script has written.
+--
+-- Numbers here are doubles, whole up to 2^53. Times in ms with ten years added, fences (us since
+-- 1970) and versions (twice a fence) stay below it until the year 2112.
 
 local HEADER = '<Bc16I8i8i8i8i8i8BBI2'
 local HEADER_BYTES, INBOX_BYTES, INBOXES_MAX = 69, 8, 1000
@@ -32,6 +35,7 @@ end
 local meta = call('GET', KEYS[1])
 local epoch, floor
 if meta then
+    if #meta ~= 16 then return redis.error_reply('CORRUPT not the meta of a shard: ' .. KEYS[1]) end
     epoch, floor = unpack('<c8I8', meta)
 else
     epoch, floor = new_epoch, 0
@@ -75,6 +79,7 @@ local function read(key)
         r.done_at_ms, fingerprint_len, r.kept, inboxes = unpack(HEADER, raw)
     r.fingerprint, r.watchers = '', ''
     local at = HEADER_BYTES + fingerprint_len
+    if r.state > DONE or #raw < at + inboxes * INBOX_BYTES then return false, 'not a record of once' end
     if fingerprint_len > 0 then r.fingerprint = sub(raw, HEADER_BYTES + 1, at) end
     if inboxes > 0 then r.watchers = sub(raw, at + 1, at + inboxes * INBOX_BYTES) end
     return true
@@ -119,14 +124,15 @@ local function write(content)
 end
 
 -- Tells every process that waits here what the record is now ('': nothing), with an answer that is
--- not too long to be sent to all of them. They register anew.
+-- not too long to be sent to all of them. They register anew. A message may be forbidden (an ACL
+-- without our channels): the record is written already, and those who wait look again by themselves.
 local function wake(watchers, head, content)
     if watchers == '' then return end
     local whole = head ~= '' and #content <= NEWS_BYTES_MAX
     local news = pack('<BI2', whole and 1 or 0, #r.key) .. r.key .. head
     if whole then news = news .. r.fingerprint .. content end
     for at = 1, #watchers, INBOX_BYTES do
-        call('PUBLISH', channel .. sub(watchers, at, at + INBOX_BYTES - 1), news)
+        redis.pcall('PUBLISH', channel .. sub(watchers, at, at + INBOX_BYTES - 1), news)
     end
 end
 

@@ -2,13 +2,18 @@
  *
  * Guarantees: commands are answered in the order they were sent, each exactly once, at the latest at
  * its deadline; a connection that was lost is made again with a growing, jittered pause; a server
- * that does not answer is dropped after a few deadlines. Does not: send a command again.
+ * that does not answer is dropped after a few deadlines; one that cannot do the work (too old, a
+ * replica, will not say what it is) counts as down, with the reason. Does not: send a command again.
  *
- * The greeting (AUTH, SELECT, INFO, SCRIPT LOAD) goes out as one pipeline with the connection. */
+ * The greeting (AUTH, SELECT, INFO, SCRIPT LOAD) goes out as one pipeline with the connection.
+ *
+ * hiredis connects and parses. Commands are written here, because hiredis sends them by write(),
+ * and a peer that has gone would end the program that hosts us by SIGPIPE. */
 #include "base/check.h"
 #include "store/redis.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,6 +24,9 @@ enum {
     AGAIN_MS_FIRST = 10,
     AGAIN_MS_MAX = 1000,
     HANG_DEADLINES = 3, /* so many deadlines of silence: the server hangs */
+    OUT_BYTES_MAX = 1 << 30,
+    OUT_BYTES_KEPT = 1 << 20,
+    VERSION_MIN = 6, /* SET ... KEEPTTL */
 };
 
 static const unsigned conn_arrow[] = {
@@ -57,11 +65,12 @@ void conn_watch_deadlines(struct conn *c)
     const struct command *front = container_of(first, struct command, link);
     int64_t at_ms = front->deadline_ms;
     if (front->overdue) at_ms += hang_ms(c);
+    int64_t usual_ms = now_ms(c) + c->redis->options.timeout_ms;
     list_each (&c->sent, at) {
         const struct command *command = container_of(at, struct command, link);
         if (command->overdue) continue;
         if (command->deadline_ms < at_ms) at_ms = command->deadline_ms;
-        break; /* they were sent in the order of their deadlines, but for a few */
+        if (command->deadline_ms <= usual_ms) break; /* behind it, none is due much earlier */
     }
     timer_set(c->redis->base.loop, &c->timer, at_ms);
 }
@@ -78,6 +87,7 @@ static void deadlines_passed(struct conn *c)
     struct err why;
     err_set(&why, ERR_AMBIGUOUS, "redis: no answer within %lld ms",
             (long long)c->redis->options.timeout_ms);
+    CHECK(!list_empty(&c->sent));
     const struct command *front = container_of(list_first(&c->sent), struct command, link);
     bool hangs = now_ms(c) >= front->deadline_ms + hang_ms(c);
     list_each (&c->sent, at) {
@@ -100,6 +110,8 @@ static void close_socket(struct conn *c)
     io_remove(c->redis->base.loop, &c->io);
     redisFree(c->ctx);
     c->ctx = NULL;
+    buf_clear(&c->out);
+    c->out_sent = 0;
 }
 
 static void fail_sent(struct conn *c)
@@ -140,13 +152,20 @@ static void server_name(const struct conn *c, char *out, size_t len)
         snprintf(out, len, "%s:%d", c->host, c->port);
 }
 
+/* An inbox is not there to be greeted. */
+static bool is_of_use(const struct conn *c)
+{
+    return c->subscribed || !c->events->pushed;
+}
+
 void conn_drop(struct conn *c, int code, const char *text)
 {
     char name[100];
+    if (c->state == CONN_DOWN) return;
     server_name(c, name, sizeof name);
     err_set(&c->why, code, "redis: %s: %.70s", name, text);
     /* A connection that had worked is worth waiting for once; one that hangs is not. */
-    bool had_worked = c->state == CONN_READY && !c->silent;
+    bool had_worked = c->state == CONN_READY && !c->silent && is_of_use(c);
     c->failures = had_worked ? 0 : c->failures + 1;
     go_down(c);
 }
@@ -172,10 +191,35 @@ static void greet(struct conn *c, enum greeting_step step, int argc, const char 
     conn_send(c, &g->command, argc, argv, lens);
 }
 
+/* NULL: it can do the work. A cluster's replica says where its master is. */
+static const char *unfit(const struct redis_facts *f)
+{
+    if (*f->version && atoi(f->version) < VERSION_MIN) return "Redis 6.0 or later is needed";
+    if (f->replica && !f->cluster) return "it is a replica";
+    return NULL;
+}
+
+/* False: the connection is down. */
+static bool introduced(struct conn *c, const char *info)
+{
+    struct redis *r = c->redis;
+    facts_from_info(&r->facts, info);
+    const char *why = unfit(&r->facts);
+    if (why) {
+        conn_drop(c, ERR_UNAVAILABLE, why);
+        return false;
+    }
+    r->clustered = r->facts.cluster;
+    if (!r->clustered) return true;
+    greet(c, GREET_SLOTS, 2, (const char *[]){ "CLUSTER", "SLOTS" });
+    conn_flush(c);
+    return c->state == CONN_GREETING;
+}
+
 static void greeting_over(struct conn *c)
 {
     set_state(c, CONN_READY);
-    c->failures = 0;
+    if (is_of_use(c)) c->failures = 0;
     conn_watch_deadlines(c);
     c->events->ready(c);
 }
@@ -185,23 +229,16 @@ static void greeted(struct command *command, struct conn *c, const redisReply *r
 {
     const struct greeting *g = container_of(command, struct greeting, command);
     if (why) return; /* the connection is going down, and knows why */
-    bool optional = g->step == GREET_INFO || g->step == GREET_CONFIG;
-    if (reply->type == REDIS_REPLY_ERROR && !optional) {
+    /* INFO has to be told: who takes a cluster for a single server looks for records elsewhere. */
+    if (reply->type == REDIS_REPLY_ERROR && g->step != GREET_CONFIG) {
         conn_drop(c, ERR_UNAVAILABLE, reply->str);
         return;
     }
-    if (g->step == GREET_INFO && reply->type == REDIS_REPLY_STRING)
-        facts_from_info(&c->redis->facts, reply->str);
+    if (g->step == GREET_INFO && !introduced(c, reply->str ? reply->str : "")) return;
     if (g->step == GREET_CONFIG) facts_from_config(&c->redis->facts, reply);
-    if (g->step == GREET_INFO) c->redis->clustered = c->redis->facts.cluster;
-    if (g->step == GREET_INFO && c->redis->clustered) {
-        greet(c, GREET_SLOTS, 2, (const char *[]){ "CLUSTER", "SLOTS" });
-        conn_flush(c);
-        if (c->state != CONN_GREETING) return;
-    }
-    if (g->step == GREET_SCRIPT && reply->type == REDIS_REPLY_STRING)
+    if (g->step == GREET_SCRIPT && reply->str)
         snprintf(c->sha, sizeof c->sha, "%s", reply->str);
-    if (g->step == GREET_SLOTS) slots_learn(c->redis, reply);
+    if (g->step == GREET_SLOTS) slots_learn(c, reply);
     if (++c->greeted == c->greetings_sent) greeting_over(c);
 }
 
@@ -270,15 +307,57 @@ static void read_replies(struct conn *c)
     if (c->ctx == ctx) conn_watch_deadlines(c);
 }
 
+/* False: an error. EAGAIN is none. */
+static bool send_out(struct conn *c)
+{
+    while (c->out_sent < c->out.len) {
+        ssize_t n =
+            send(c->io.fd, c->out.data + c->out_sent, c->out.len - c->out_sent, MSG_NOSIGNAL);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) return errno == EAGAIN || errno == EWOULDBLOCK;
+        c->out_sent += (size_t)n;
+    }
+    buf_clear(&c->out);
+    c->out_sent = 0;
+    if (c->out.cap > OUT_BYTES_KEPT) buf_fini(&c->out);
+    return true;
+}
+
 void conn_flush(struct conn *c)
 {
     if (!c->ctx) return;
-    int done = 0;
-    if (redisBufferWrite(c->ctx, &done) != REDIS_OK) {
-        conn_drop(c, ERR_AMBIGUOUS, c->ctx->errstr);
+    if (!send_out(c)) {
+        conn_drop(c, ERR_AMBIGUOUS, strerror(errno));
         return;
     }
-    io_want(c->redis->base.loop, &c->io, done ? POLLIN : POLLIN | POLLOUT);
+    io_want(c->redis->base.loop, &c->io, c->out.len ? POLLIN | POLLOUT : POLLIN);
+}
+
+static void put_number(struct buf *out, char kind, size_t n)
+{
+    char text[24], *end = text + sizeof text, *at = end;
+    *--at = '\n';
+    *--at = '\r';
+    do *--at = (char)('0' + n % 10);
+    while (n /= 10);
+    *--at = kind;
+    buf_add(out, bytes_of(at, (size_t)(end - at)));
+}
+
+/* All of it or nothing. */
+static bool put_command(struct buf *out, int argc, const char **argv, const size_t *lens)
+{
+    size_t before = out->len;
+    put_number(out, '*', (size_t)argc);
+    for (int i = 0; i < argc; i++) {
+        put_number(out, '$', lens[i]);
+        buf_add(out, bytes_of(argv[i], lens[i]));
+        buf_add(out, bytes_of("\r\n", 2));
+    }
+    if (!buf_failed(out)) return true;
+    buf_clear(out);
+    out->len = before;
+    return false;
 }
 
 void conn_send(struct conn *c, struct command *command, int argc, const char **argv,
@@ -286,7 +365,7 @@ void conn_send(struct conn *c, struct command *command, int argc, const char **a
 {
     CHECK(c->state == CONN_READY || c->state == CONN_GREETING);
     command->overdue = false;
-    if (redisAppendCommandArgv(c->ctx, argc, argv, lens) != REDIS_OK) {
+    if (!put_command(&c->out, argc, argv, lens)) {
         struct err why;
         err_set(&why, ERR_NOMEM, "out of memory; nothing was changed");
         command_failed(c, command, &why);
@@ -294,6 +373,12 @@ void conn_send(struct conn *c, struct command *command, int argc, const char **a
         return;
     }
     list_append(&c->sent, &command->link);
+}
+
+void conn_ping(struct conn *c)
+{
+    if (put_command(&c->out, 1, (const char *[]){ "PING" }, (const size_t[]){ 4 }))
+        conn_flush(c);
 }
 
 /* ---- connecting ---- */
@@ -334,6 +419,7 @@ static void conn_connect(struct conn *c)
         conn_drop(c, ERR_UNAVAILABLE, text);
         return;
     }
+    fcntl(ctx->fd, F_SETFD, FD_CLOEXEC); /* not for the programs that our host starts */
     c->io = (struct io){ .fd = ctx->fd, .events = POLLOUT, .ready = conn_ready };
     if (io_add(c->redis->base.loop, &c->io, &err)) {
         redisFree(ctx);
@@ -362,6 +448,7 @@ void conn_init(struct conn *c, struct redis *r, const struct conn_events *events
     *c = (struct conn){ .redis = r, .events = events };
     timer_init(&c->timer, conn_timer);
     list_init(&c->sent);
+    buf_init(&c->out, OUT_BYTES_MAX);
     for (size_t i = 0; i < sizeof c->greetings / sizeof c->greetings[0]; i++) {
         link_init(&c->greetings[i].command.link);
         c->greetings[i].command.answered = greeted;
@@ -372,7 +459,9 @@ void conn_fini(struct conn *c)
 {
     err_set(&c->why, ERR_AMBIGUOUS, "redis: the store is closing");
     close_socket(c);
+    c->state = CONN_DOWN;
     fail_sent(c);
+    buf_fini(&c->out);
     timer_stop(c->redis->base.loop, &c->timer);
 }
 

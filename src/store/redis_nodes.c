@@ -2,7 +2,11 @@
  *
  * A single server has one shard with everything in it. In a cluster a record belongs to one of
  * SHARDS shards by its key, and every shard, with its meta, to one slot: `prefix:{7}:frame`. So
- * whatever one step touches is on one server, and a step may carry several records of a shard. */
+ * whatever one step touches is on one server, and a step may carry several records of a shard.
+ *
+ * What is known of the cluster is corrected by the servers (MOVED), and asked for again, of any
+ * server that is there, when one is not. While a slot moves, Redis refuses steps whose records are
+ * half here and half there (TRYAGAIN): those are unavailable until it has moved. */
 #include "base/check.h"
 #include "base/map.h"
 #include "store/redis.h"
@@ -78,28 +82,33 @@ void nodes_fini(struct redis *r)
     }
 }
 
-/* An answer without a host means the one that was asked. */
-static struct node *node_named(struct redis *r, const char *host, int port)
+/* An answer without a host means the one that was asked; behind a socket, this machine. */
+static struct node *node_named(const struct conn *asked, const char *host, long long port)
 {
-    return node_at(r, *host ? host : r->options.host, port);
+    if (!*host && asked->host) host = asked->host;
+    if (!*host) host = "127.0.0.1";
+    if (strlen(host) >= HOST_BYTES || port < 1 || port > 65535) return NULL;
+    return node_at(asked->redis, host, (int)port);
 }
 
-struct node *redirected(struct redis *r, const char *text, int *ret_slot)
+struct node *redirected(const struct conn *asked, const char *text, unsigned *ret_slot)
 {
-    char host[256] = "";
-    int slot, port;
-    const char *colon = strrchr(text, ':'), *space = strrchr(text, ' ');
-    if (!colon || !space || colon < space) return NULL;
-    if (sscanf(text, "%*s %d", &slot) != 1 || slot < 0 || slot >= SLOTS) return NULL;
-    if (sscanf(colon, ":%d", &port) != 1 || colon - space - 1 >= (long)sizeof host) return NULL;
-    memcpy(host, space + 1, (size_t)(colon - space - 1));
-    *ret_slot = slot;
-    return node_named(r, host, port);
+    char host[HOST_BYTES] = "";
+    const char *slot_at = strchr(text, ' '), *space = strrchr(text, ' ');
+    const char *colon = strrchr(text, ':');
+    if (!slot_at || slot_at == space || !colon || colon < space) return NULL;
+    unsigned long slot = strtoul(slot_at, NULL, 10);
+    size_t host_len = (size_t)(colon - space - 1);
+    if (slot >= SLOTS || host_len >= sizeof host) return NULL;
+    memcpy(host, space + 1, host_len);
+    *ret_slot = (unsigned)slot;
+    return node_named(asked, host, strtoll(colon + 1, NULL, 10));
 }
 
 /* CLUSTER SLOTS: [[first, last, [host, port, ...], replicas...], ...] */
-void slots_learn(struct redis *r, const redisReply *reply)
+void slots_learn(struct conn *c, const redisReply *reply)
 {
+    struct redis *r = c->redis;
     if (reply->type != REDIS_REPLY_ARRAY) return;
     for (size_t i = 0; i < reply->elements; i++) {
         const redisReply *range = reply->element[i];
@@ -107,7 +116,7 @@ void slots_learn(struct redis *r, const redisReply *reply)
         const redisReply *master = range->element[2];
         if (master->type != REDIS_REPLY_ARRAY || master->elements < 2) continue;
         const char *host = master->element[0]->str ? master->element[0]->str : "";
-        struct node *n = node_named(r, host, (int)master->element[1]->integer);
+        struct node *n = node_named(c, host, master->element[1]->integer);
         long long first = range->element[0]->integer, last = range->element[1]->integer;
         if (!n || first < 0 || last >= SLOTS) continue;
         for (long long slot = first; slot <= last; slot++) r->slots[slot] = n;

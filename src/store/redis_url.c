@@ -2,10 +2,13 @@
  *
  *   redis://[[user]:password@]host[:port][/db][?options]     TCP
  *   redis:///path/of/the.sock[?options]                      unix socket, also redis:/path
- *   options: prefix=once  timeout_ms=100  connections=2  db=0 */
+ *   options: prefix=once  timeout_ms=100  connections=2  db=0
+ *
+ * Guarantees: no error text has any part of a password in it. */
 #include "store/redis.h"
 
 #include <stdlib.h>
+#include <sys/un.h>
 
 #define USAGE "redis://[user:password@]host[:port][/db][?prefix=,timeout_ms=,connections=]"
 
@@ -92,7 +95,7 @@ static int user_set(struct redis_options *o, char *user, struct err *reterr)
     *password++ = '\0';
     if (!unescape(user) || !unescape(password)) return invalid(reterr, "a broken % escape");
     if (*user) o->user = user;
-    if (*password) o->password = password;
+    if (*user || *password) o->password = password; /* a user may have an empty one */
     return 0;
 }
 
@@ -106,33 +109,42 @@ static int host_set(struct redis_options *o, char *host, struct err *reterr)
         if (!end) return invalid(reterr, "the address has no closing ]");
         *end = '\0';
         host++;
-        if (end[1] == ':') port = end + 2;
+        if (end[1] == ':')
+            port = end + 2;
+        else if (end[1])
+            return invalid(reterr, "something else than a port after the address");
     } else if ((port = strchr(host, ':'))) {
         *port++ = '\0';
     }
     if (port && !number_in(port, 1, 65535, &n))
         return invalid(reterr, "the port is 1 to 65535");
     if (!*host) return invalid(reterr, "the host is missing");
+    if (strlen(host) >= HOST_BYTES) return invalid(reterr, "the host is too long");
     o->host = host;
     o->port = (int)n;
+    return 0;
+}
+
+static int path_set(struct redis_options *o, char *path, struct err *reterr)
+{
+    if (!unescape(path)) return invalid(reterr, "a broken % escape");
+    if (strlen(path) >= sizeof((struct sockaddr_un *)0)->sun_path)
+        return invalid(reterr, "the path of the socket is too long");
+    o->path = path;
     return 0;
 }
 
 static int server_set(struct redis_options *o, char *rest, struct err *reterr)
 {
     int64_t n;
-    char *at = strrchr(rest, '@');
+    char *at = *rest == '/' ? NULL : strrchr(rest, '@');
     if (at) {
         *at++ = '\0';
         int r = user_set(o, rest, reterr);
         if (r) return r;
         rest = at;
     }
-    if (*rest == '/') {
-        if (!unescape(rest)) return invalid(reterr, "a broken % escape");
-        o->path = rest;
-        return 0;
-    }
+    if (*rest == '/') return path_set(o, rest, reterr);
     char *db = strchr(rest, '/');
     if (db) *db++ = '\0';
     if (db && *db) {
@@ -148,8 +160,13 @@ int redis_options_parse(const char *rest, struct redis_options *ret, struct err 
         .memory = strdup(rest), .prefix = "once", .port = 6379, .timeout_ms = 100, .lanes = 2
     };
     if (!ret->memory) return err_set(reterr, ERR_NOMEM, "out of memory opening redis:");
+    ret->memory_len = strlen(rest);
     char *more = strchr(ret->memory, '?'), *pair, *server = ret->memory;
     if (more) *more++ = '\0';
+    /* What is behind it would be taken for options, and named in an error. */
+    if (more && strchr(more, '@'))
+        return invalid(reterr,
+                       "an @ after the ?: write a ? in a password as %3F, this @ as %40");
     while ((pair = strsep(&more, "&"))) {
         int r = option_set(ret, pair, reterr);
         if (r) return r;
@@ -164,7 +181,7 @@ int redis_options_parse(const char *rest, struct redis_options *ret, struct err 
 void redis_options_fini(struct redis_options *o)
 {
     if (!o->memory) return;
-    explicit_bzero(o->memory, strlen(o->memory));
+    explicit_bzero(o->memory, o->memory_len);
     free(o->memory);
     o->memory = NULL;
 }

@@ -3,7 +3,8 @@
  * Redis has no order of keys and no index by time, and claims do not pay for one. So these walk the
  * whole keyspace with SCAN, server by server, a few hundred keys at a time, never blocking it; what
  * they see of a record is its header at the time they came by. They are for people: records go by
- * themselves. EXPIRE drops what is past its time with the same step as any other op.
+ * themselves. EXPIRE drops what is past its time with the same step as any other op. A server that
+ * is lost on the way, or gives a slot away, ends the walk with an error: half a list is none.
  *
  *   waiting for a connection --> TIME --> SCAN --> headers --> (EXPIRE: drops) --.
  *                  ^-- next server -- cursor 0 --<---------- more ----------------' */
@@ -195,26 +196,32 @@ static void use_row(struct walk *w, struct row row)
 
 /* ---- looking at records ---- */
 
+static void look_into(struct look *l, const redisReply *reply)
+{
+    struct row row = { .frame = l->frame, .frame_len = l->frame_len };
+    struct bytes rest;
+    const redisReply *content = reply->elements == 2 ? reply->element[0] : NULL;
+    if (!content || content->type != REDIS_REPLY_STRING) return;
+    struct bytes head = bytes_of(content->str, content->len);
+    if (!record_unpack(head, &row.record, &rest, &row.kept)) return;
+    size_t before = HEADER_BYTES + head.data[65] +
+                    (size_t)INBOX_BYTES * (head.data[67] | (size_t)head.data[68] << 8);
+    size_t all = (size_t)reply->element[1]->integer;
+    row.value_bytes = all > before ? all - before : 0;
+    use_row(l->walk, row);
+}
+
 static void looked(struct command *command, struct conn *c, const redisReply *reply,
                    const struct err *why)
 {
     struct look *l = container_of(command, struct look, command);
-    struct row row = { .frame = l->frame, .frame_len = l->frame_len };
-    struct bytes rest;
     (void)c;
-    if (why) {
+    if (why)
         walk_fail(l->walk, ERR_UNAVAILABLE, why->text);
-    } else if (reply->type == REDIS_REPLY_ARRAY && reply->elements == 2 &&
-               reply->element[0]->type == REDIS_REPLY_STRING) {
-        struct bytes head = bytes_of(reply->element[0]->str, reply->element[0]->len);
-        if (record_unpack(head, &row.record, &rest, &row.kept)) {
-            size_t before = HEADER_BYTES + head.data[65] +
-                            (size_t)INBOX_BYTES * (head.data[67] | (size_t)head.data[68] << 8);
-            size_t all = (size_t)reply->element[1]->integer;
-            row.value_bytes = all > before ? all - before : 0;
-            use_row(l->walk, row);
-        }
-    }
+    else if (reply->type == REDIS_REPLY_ARRAY)
+        look_into(l, reply);
+    else if (reply->type == REDIS_REPLY_ERROR && !error_is(reply->str, "WRONGTYPE"))
+        walk_fail(l->walk, ERR_UNAVAILABLE, reply->str);
     step_answered(l->walk);
 }
 
@@ -223,22 +230,33 @@ static void look_gone(struct command *command)
     free(container_of(command, struct look, command));
 }
 
+/* Of a key of ours; whose else it may be, it is not a frame. */
+static bool frame_in(struct bytes key, struct bytes *ret_frame)
+{
+    const uint8_t *brace = key.len ? memchr(key.data, '}', key.len) : NULL;
+    if (!brace || brace + 2 >= key.data + key.len) return false;
+    struct bytes frame = bytes_of(brace + 2, (size_t)(key.data + key.len - brace - 2));
+    if (frame.len < 3 || frame.len > KEY_FRAME_BYTES_MAX) return false;
+    if (frame.data[0] < 1 || frame.data[0] + 2u > frame.len) return false;
+    *ret_frame = frame;
+    return true;
+}
+
 static void look_at(struct walk *w, struct bytes key)
 {
-    const uint8_t *brace = memchr(key.data, '}', key.len);
-    size_t start = brace ? (size_t)(brace + 2 - key.data) : key.len;
-    if (start >= key.len || key.len - start > KEY_FRAME_BYTES_MAX) return; /* not ours */
-    struct look *l = malloc(sizeof *l + key.len - start);
+    struct bytes frame;
+    if (!frame_in(key, &frame)) return;
+    struct look *l = malloc(sizeof *l + frame.len);
     if (!l) {
         walk_fail(w, ERR_NOMEM, "out of memory while listing");
         return;
     }
-    *l = (struct look){ .walk = w, .frame_len = key.len - start };
+    *l = (struct look){ .walk = w, .frame_len = frame.len };
     l->command = (struct command){ .answered = looked,
                                    .gone = look_gone,
                                    .deadline_ms = w->redis->base.loop->now_ms + WALK_MS };
     link_init(&l->command.link);
-    memcpy(l->frame, key.data + start, l->frame_len);
+    memcpy(l->frame, frame.data, frame.len);
     w->owed++;
     conn_send(walk_conn(w), &l->command, 4,
               (const char *[]){ "EVAL", LOOK_SCRIPT, "1", (const char *)key.data },
@@ -264,6 +282,7 @@ static void ask(struct walk *w,
                 int argc, const char **argv)
 {
     size_t lens[6];
+    struct conn *c = walk_conn(w);
     struct ask *a = malloc(sizeof *a);
     w->owed++;
     if (!a) {
@@ -277,9 +296,9 @@ static void ask(struct walk *w,
                                    .deadline_ms = w->redis->base.loop->now_ms + WALK_MS };
     link_init(&a->command.link);
     for (int i = 0; i < argc; i++) lens[i] = strlen(argv[i]);
-    conn_send(walk_conn(w), &a->command, argc, argv, lens);
-    conn_flush(walk_conn(w));
-    conn_watch_deadlines(walk_conn(w));
+    conn_send(c, &a->command, argc, argv, lens); /* may be the end of the walk */
+    conn_flush(c);
+    conn_watch_deadlines(c);
 }
 
 static void scanned(struct command *command, struct conn *c, const redisReply *reply,
@@ -288,7 +307,8 @@ static void scanned(struct command *command, struct conn *c, const redisReply *r
     struct walk *w = container_of(command, struct ask, command)->walk;
     if (why) {
         walk_fail(w, ERR_UNAVAILABLE, why->text);
-    } else if (reply->type != REDIS_REPLY_ARRAY || reply->elements != 2) {
+    } else if (reply->type != REDIS_REPLY_ARRAY || reply->elements != 2 ||
+               !reply->element[0]->str) {
         walk_fail(w, ERR_UNAVAILABLE,
                   reply->type == REDIS_REPLY_ERROR ? reply->str : "redis: no list of keys");
     } else {
@@ -304,6 +324,11 @@ static void scanned(struct command *command, struct conn *c, const redisReply *r
 static void scan_on(struct walk *w)
 {
     char pattern[100], count[12];
+    if (walk_conn(w)->state != CONN_READY) { /* lost while a drop was waited for */
+        walk_fail(w, ERR_UNAVAILABLE, walk_conn(w)->why.text);
+        walk_end(w);
+        return;
+    }
     snprintf(pattern, sizeof pattern, "%s:{*}:*", w->redis->options.prefix);
     snprintf(count, sizeof count, "%d", WALK_KEYS);
     ask(w, scanned, 6, (const char *[]){ "SCAN", w->cursor, "MATCH", pattern, "COUNT", count });
@@ -316,7 +341,8 @@ static void timed(struct command *command, struct conn *c, const redisReply *rep
     (void)c;
     if (why)
         walk_fail(w, ERR_UNAVAILABLE, why->text);
-    else if (reply->type != REDIS_REPLY_ARRAY || reply->elements != 2)
+    else if (reply->type != REDIS_REPLY_ARRAY || reply->elements != 2 ||
+             !reply->element[0]->str || !reply->element[1]->str)
         walk_fail(w, ERR_UNAVAILABLE, "redis: no time");
     else
         w->now_ms = strtoll(reply->element[0]->str, NULL, 10) * 1000 +
@@ -402,7 +428,10 @@ void walks_resume(struct redis *r)
 {
     list_each (&r->walks, at) {
         struct walk *w = container_of(at, struct walk, link);
-        if (conn_refuses(walk_conn(w))) {
+        bool passed_over = r->clustered && !has_slots(r, w->node);
+        if (passed_over && conn_refuses(walk_conn(w))) {
+            next_node(w);
+        } else if (conn_refuses(walk_conn(w))) {
             walk_fail(w, ERR_UNAVAILABLE, walk_conn(w)->why.text);
             walk_end(w);
         } else if (walk_conn(w)->state == CONN_READY) {
