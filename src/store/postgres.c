@@ -89,6 +89,7 @@ static struct slot slot_for(const struct op *op)
 static void slots_make(struct postgres *s, struct op **ops, size_t count)
 {
     struct place places[BATCH_MAX];
+    CHECK(count >= 1 && count <= BATCH_MAX);
     for (size_t i = 0; i < count; i++) places[i] = (struct place){ ops[i], i };
     qsort(places, count, sizeof places[0], place_cmp);
     s->slot_count = 0;

@@ -33,9 +33,10 @@ static bool set_timeout(struct postgres_options *o, const char *value)
 
 static bool set_schema(struct postgres_options *o, const char *value)
 {
-    size_t len = strspn(value, "abcdefghijklmnopqrstuvwxyz0123456789_");
-    if (len == 0 || len > SCHEMA_BYTES_MAX || value[len] || (*value >= '0' && *value <= '9'))
-        return false;
+    size_t len = strlen(value);
+    if (len == 0 || len > SCHEMA_BYTES_MAX) return false;
+    if (strspn(value, "abcdefghijklmnopqrstuvwxyz0123456789_") < len) return false;
+    if (*value >= '0' && *value <= '9') return false;
     free(o->schema);
     o->schema = strdup(value);
     return o->schema != NULL;

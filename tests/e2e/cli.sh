@@ -523,6 +523,13 @@ ends "sweep: again" 0 sweep
 is "sweep: nothing left" "$(cat out)" "0 removed"
 ends "stats" 0 stats
 has "stats: lapsed" out "lapsed            1"
+ends "migrate" 0 migrate
+has "migrate: a file sees to itself" out "up to date"
+ends "migrate: twice" 0 migrate
+ends "migrate --print: of a ledger without SQL" 70 migrate --print
+ends "migrate --print: needs no server" 0 --ledger "postgres:schema=jobs" migrate --print
+has "migrate --print: in the schema asked for" out "CREATE SCHEMA IF NOT EXISTS jobs;"
+json "json: migrate" 0 '"said":' migrate
 
 # ---- bad input ---------------------------------------------------------------------------------
 
