@@ -195,6 +195,7 @@ bool record_unpack(struct bytes packed, struct record *ret_record, struct bytes 
 /* ---- redis_facts.c ---- */
 
 void facts_from_info(struct redis_facts *f, const char *info);
+const char *facts_unfit(const struct redis_facts *f); /* NULL: it can do the work */
 void facts_from_config(struct redis_facts *f, const redisReply *reply);
 void facts_tell(struct op *op, const struct redis_facts *f);
 

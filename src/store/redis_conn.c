@@ -26,7 +26,6 @@ enum {
     HANG_DEADLINES = 3, /* so many deadlines of silence: the server hangs */
     OUT_BYTES_MAX = 1 << 30,
     OUT_BYTES_KEPT = 1 << 20,
-    VERSION_MIN = 6, /* SET ... KEEPTTL */
 };
 
 static const unsigned conn_arrow[] = {
@@ -191,20 +190,12 @@ static void greet(struct conn *c, enum greeting_step step, int argc, const char 
     conn_send(c, &g->command, argc, argv, lens);
 }
 
-/* NULL: it can do the work. A cluster's replica says where its master is. */
-static const char *unfit(const struct redis_facts *f)
-{
-    if (*f->version && atoi(f->version) < VERSION_MIN) return "Redis 6.0 or later is needed";
-    if (f->replica && !f->cluster) return "it is a replica";
-    return NULL;
-}
-
 /* False: the connection is down. */
 static bool introduced(struct conn *c, const char *info)
 {
     struct redis *r = c->redis;
     facts_from_info(&r->facts, info);
-    const char *why = unfit(&r->facts);
+    const char *why = facts_unfit(&r->facts);
     if (why) {
         conn_drop(c, ERR_UNAVAILABLE, why);
         return false;

@@ -7,6 +7,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+enum { VERSION_MIN = 6 };
+
 static void info_field(const char *info, const char *name, char *out, size_t len)
 {
     char line[40];
@@ -36,6 +38,14 @@ void facts_from_info(struct redis_facts *f, const char *info)
     f->limited = limit[0] && strcmp(limit, "0") != 0;
     info_field(info, "redis_version", f->version, sizeof f->version);
     info_field(info, "maxmemory_policy", f->policy, sizeof f->policy);
+}
+
+/* The script needs SET with KEEPTTL. A cluster's replica says where its master is. */
+const char *facts_unfit(const struct redis_facts *f)
+{
+    if (*f->version && atoi(f->version) < VERSION_MIN) return "Redis 6.0 or later is needed";
+    if (f->replica && !f->cluster) return "it is a replica";
+    return NULL;
 }
 
 /* CONFIG GET: [name, value]. */

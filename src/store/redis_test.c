@@ -1,0 +1,389 @@
+/* redis_test.c - what only the redis store promises: records and messages in a real server that
+ * others reach too. What happens when it fails is in redis_fault_test.c, the rules are tested by the
+ * conform and model suites. */
+#include "store/redis.h"
+
+#include "tests/support/coord.h"
+
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+static struct coord coord;
+static struct store *a, *b; /* as of two processes */
+
+static void setup(void)
+{
+    coord_init(&coord, SERVER_REDIS);
+    a = coord_open(&coord, "");
+    b = coord_open(&coord, "");
+}
+
+static void teardown(void)
+{
+    coord_close(&coord, a);
+    coord_close(&coord, b);
+    coord_fini(&coord);
+}
+
+TestSuite(redis, .init = setup, .fini = teardown, .timeout = 120);
+
+static enum outcome outcome(struct store *s, enum verb verb, const char *name, uint8_t who,
+                            const char *value)
+{
+    return coord_do(&coord, s, verb, name, who, value).outcome;
+}
+
+/* ---- values ---- */
+
+static struct op *publish_bytes(const char *name, size_t len, uint8_t seed)
+{
+    uint8_t *content = malloc(len + 1);
+    cr_assert(content);
+    for (size_t i = 0; i < len; i++) content[i] = (uint8_t)(i * 31 + i / 256 + seed);
+    struct key key = key_of("s", name);
+    struct request in = { .token = token_of(1),
+                          .retain_ms = COORD_RETAIN_MS,
+                          .value = blob_new(bytes_of(content, len)) };
+    struct op *op = op_new(VERB_PUBLISH, &key, &in);
+    blob_unref(in.value);
+    free(content);
+    return op;
+}
+
+Test(redis, values_of_every_size_come_back_byte_for_byte)
+{
+    static const size_t sizes[] = { 0,     1,     100,       16383,          16384,
+                                    16385, 65535, 64 * 1024, 64 * 1024 + 17, 1024 * 1024 };
+    enum { COUNT = sizeof sizes / sizeof sizes[0] };
+    struct asked publish[COUNT], peek[COUNT];
+    char name[16];
+    for (size_t i = 0; i < COUNT; i++) {
+        snprintf(name, sizeof name, "v%zu", i);
+        cr_assert(outcome(a, VERB_CLAIM, name, 1, NULL) == OUTCOME_CLAIMED);
+        asked_start(&publish[i], a, publish_bytes(name, sizes[i], (uint8_t)i));
+    }
+    for (size_t i = 0; i < COUNT; i++) COORD_UNTIL(&coord, publish[i].finished);
+    for (size_t i = 0; i < COUNT; i++) {
+        snprintf(name, sizeof name, "v%zu", i);
+        asked_start(&peek[i], b, coord_op(VERB_PEEK, name, 0, NULL));
+    }
+    for (size_t i = 0; i < COUNT; i++) {
+        COORD_UNTIL(&coord, peek[i].finished);
+        cr_expect(publish[i].op->out.outcome == OUTCOME_OK);
+        cr_expect(peek[i].op->out.outcome == OUTCOME_CACHED, "%zu bytes: %s", sizes[i],
+                  peek[i].op->err.text);
+        cr_expect(blob_eq(peek[i].op->out.value, publish[i].op->in.value));
+        asked_end(&publish[i]);
+        asked_end(&peek[i]);
+    }
+}
+
+/* ---- keys in the way ---- */
+
+static void put_in_the_way(const char *name, const void *content, size_t len)
+{
+    struct bytes key = coord_key(&coord, name);
+    cr_assert_str_eq(coord_ask(&coord, "SET %b %b", key.data, key.len, content, len), "OK");
+}
+
+/* One connection: the three are one step. */
+static void expect_fails_alone(const char *name)
+{
+    struct store *s = coord_open(&coord, "&connections=1");
+    struct asked before, bad, after;
+    asked_start(&before, s, coord_op(VERB_CLAIM, "before", 1, NULL));
+    asked_start(&bad, s, coord_op(VERB_CLAIM, name, 1, NULL));
+    asked_start(&after, s, coord_op(VERB_CLAIM, "after", 1, NULL));
+    COORD_UNTIL(&coord, before.finished && bad.finished && after.finished);
+    cr_expect(before.op->err.code == 0 && before.op->out.outcome == OUTCOME_CLAIMED);
+    cr_expect(after.op->err.code == 0 && after.op->out.outcome == OUTCOME_CLAIMED);
+    cr_expect(bad.op->err.code == ERR_CORRUPT, "%d %s", bad.op->err.code, bad.op->err.text);
+    cr_expect(!bad.op->changed);
+    asked_end(&before);
+    asked_end(&bad);
+    asked_end(&after);
+    coord_close(&coord, s);
+}
+
+Test(redis, key_of_another_type_fails_alone)
+{
+    struct bytes key = coord_key(&coord, "list");
+    coord_ask(&coord, "RPUSH %b x", key.data, key.len);
+    expect_fails_alone("list");
+    cr_expect_str_eq(coord_ask(&coord, "LLEN %b", key.data, key.len), "1");
+}
+
+Test(redis, truncated_record_fails_alone)
+{
+    put_in_the_way("short", "\001once", 5);
+    expect_fails_alone("short");
+}
+
+Test(redis, record_cut_in_its_fingerprint_or_of_no_known_state_fails_alone)
+{
+    uint8_t header[HEADER_BYTES] = { RECORD_PENDING };
+    header[65] = 40; /* of the fingerprint that is not there */
+    put_in_the_way("cut", header, sizeof header);
+    expect_fails_alone("cut");
+    memset(header, 0, sizeof header);
+    header[0] = 7;
+    put_in_the_way("unknown", header, sizeof header);
+    coord_do(&coord, a, VERB_RELEASE, "before", 1, NULL);
+    coord_do(&coord, a, VERB_RELEASE, "after", 1, NULL);
+    expect_fails_alone("unknown");
+}
+
+Test(redis, meta_that_is_none_is_corrupt_and_left_alone)
+{
+    struct bytes key = coord_key(&coord, "");
+    size_t meta_len = key.len - 3; /* without ":\001s" */
+    coord_ask(&coord, "SET %b x", key.data, meta_len);
+    cr_expect(coord_fails(&coord, a, VERB_CLAIM, "k", 1).code == ERR_CORRUPT);
+    coord_ask(&coord, "DEL %b", key.data, meta_len);
+    coord_ask(&coord, "RPUSH %b x", key.data, meta_len);
+    cr_expect(coord_fails(&coord, a, VERB_CLAIM, "k", 1).code == ERR_UNAVAILABLE);
+    coord_ask(&coord, "DEL %b", key.data, meta_len);
+    cr_expect(outcome(a, VERB_CLAIM, "k", 1, NULL) == OUTCOME_CLAIMED);
+}
+
+static struct op *list_op(enum verb verb)
+{
+    struct op *op = coord_op(verb, "", 0, NULL);
+    op->all_scopes = true;
+    op->limit = 100;
+    return op;
+}
+
+Test(redis, list_passes_over_what_is_not_ours)
+{
+    struct bytes key = coord_key(&coord, "");
+    uint8_t header[HEADER_BYTES] = { RECORD_DONE };
+    int brace = (int)key.len - 3; /* "prefix:{0}" */
+    outcome(a, VERB_CLAIM, "k", 1, NULL);
+    coord_ask(&coord, "SET %b%s %b", key.data, (size_t)brace, ":", header, sizeof header);
+    coord_ask(&coord, "SET %b%s %b", key.data, (size_t)brace, ":x", header, sizeof header);
+    coord_ask(&coord, "SET %b%s %b", key.data, (size_t)brace, ":zebra", header, sizeof header);
+    coord_ask(&coord, "RPUSH %b%s x", key.data, (size_t)brace, ":\001slist");
+    struct asked list;
+    asked_start(&list, a, list_op(VERB_SCAN));
+    COORD_UNTIL(&coord, list.finished);
+    cr_expect(list.op->err.code == 0, "%s", list.op->err.text);
+    cr_expect(list.op->scan.count == 1);
+    asked_end(&list);
+}
+
+/* ---- time ---- */
+
+static long long ttl_ms(const char *name)
+{
+    struct bytes key = coord_key(&coord, name);
+    return atoll(coord_ask(&coord, "PTTL %b", key.data, key.len));
+}
+
+static void expect_ttl(const char *name, long long most_ms)
+{
+    long long ms = ttl_ms(name);
+    cr_expect(ms <= most_ms && ms > most_ms - 60000, "%s: %lld, not %lld", name, ms, most_ms);
+}
+
+Test(redis, records_go_by_themselves_after_retention_and_a_grace)
+{
+    enum { GRACE_MS = 60000 };
+    coord.world.env.wall_rules = false; /* the server's clock, as in production */
+    struct store *s = coord_open(&coord, "");
+    outcome(s, VERB_CLAIM, "k", 1, NULL);
+    expect_ttl("k", COORD_LEASE_MS + ABANDONED_KEEP_MS + GRACE_MS);
+    outcome(s, VERB_PUBLISH, "k", 1, "v");
+    expect_ttl("k", COORD_RETAIN_MS + GRACE_MS);
+    struct asked watch;
+    coord_watch(&coord, s, "k", &watch);
+    expect_ttl("k", COORD_RETAIN_MS + GRACE_MS);
+    outcome(s, VERB_FORGET, "k", 0, NULL);
+    COORD_UNTIL(&coord, watch.finished);
+    asked_end(&watch);
+    cr_expect(ttl_ms("k") == -2);
+    coord_close(&coord, s);
+}
+
+Test(redis, ten_years_are_exact)
+{
+    struct key key = key_of("s", "long");
+    struct request in = { .token = token_of(1),
+                          .lease_ms = DURATION_MS_MAX,
+                          .retain_ms = DURATION_MS_MAX };
+    struct asked claim;
+    asked_start(&claim, a, op_new(VERB_CLAIM, &key, &in));
+    COORD_UNTIL(&coord, claim.finished);
+    cr_expect(claim.op->out.lease_left_ms == DURATION_MS_MAX);
+    cr_expect(claim.op->out.fence == (uint64_t)coord.world.wall_ms * 1000);
+    asked_end(&claim);
+    struct op *publish = coord_op(VERB_PUBLISH, "long", 1, "v");
+    publish->in.retain_ms = -1;
+    asked_start(&claim, a, publish);
+    COORD_UNTIL(&coord, claim.finished);
+    cr_expect(claim.op->out.retain_left_ms == DURATION_MS_MAX);
+    asked_end(&claim);
+}
+
+/* ---- watching, from another process ---- */
+
+static void expect_woken(struct asked *watch, uint64_t version)
+{
+    COORD_UNTIL(&coord, watch->finished);
+    cr_expect(watch->op->err.code == 0, "%s", watch->op->err.text);
+    cr_expect(watch->op->out.version == version);
+    asked_end(watch);
+}
+
+Test(redis, watch_is_told_of_publish_release_takeover_and_forget)
+{
+    struct asked watch;
+    outcome(a, VERB_CLAIM, "k", 1, NULL);
+    coord_watch(&coord, b, "k", &watch);
+    expect_woken(&watch, coord_do(&coord, a, VERB_PUBLISH, "k", 1, "v").version);
+    coord_watch(&coord, b, "k", &watch);
+    outcome(a, VERB_FORGET, "k", 0, NULL);
+    expect_woken(&watch, 0);
+    coord_watch(&coord, b, "k", &watch);
+    expect_woken(&watch, coord_do(&coord, a, VERB_CLAIM, "k", 2, NULL).version);
+    coord_watch(&coord, b, "k", &watch);
+    outcome(a, VERB_RELEASE, "k", 2, NULL);
+    expect_woken(&watch, 0);
+    outcome(a, VERB_CLAIM, "k", 3, NULL);
+    coord_watch(&coord, b, "k", &watch);
+    coord.world.wall_ms += COORD_LEASE_MS; /* the lease lapses; nobody's timer has fired */
+    struct answer taken = coord_do(&coord, a, VERB_CLAIM, "k", 4, NULL);
+    cr_expect(taken.taken_over);
+    expect_woken(&watch, taken.version);
+}
+
+Test(redis, renewal_wakes_nobody)
+{
+    struct asked watch;
+    outcome(a, VERB_CLAIM, "k", 1, NULL);
+    coord_watch(&coord, b, "k", &watch);
+    outcome(a, VERB_RENEW, "k", 1, NULL);
+    cr_expect(outcome(b, VERB_CLAIM, "k", 2, NULL) == OUTCOME_IN_PROGRESS);
+    cr_expect(!watch.finished);
+    expect_woken(&watch, coord_do(&coord, a, VERB_PUBLISH, "k", 1, "v").version);
+}
+
+/* As the engine does it: a claim that found somebody on it turns into a watch. */
+static struct op *watch_op(const char *name, const char *fingerprint, uint64_t seen)
+{
+    struct key key = key_of("s", name);
+    struct request in = { .token = token_of(9), .fingerprint = bytes_str(fingerprint) };
+    struct op *op = op_new(VERB_WATCH, &key, &in);
+    op->seen = seen;
+    return op;
+}
+
+static uint64_t claim_with(const char *name, const char *fingerprint)
+{
+    struct key key = key_of("s", name);
+    struct request in = { .token = token_of(1),
+                          .lease_ms = COORD_LEASE_MS,
+                          .retain_ms = COORD_RETAIN_MS,
+                          .fingerprint = bytes_str(fingerprint) };
+    struct asked claim;
+    asked_start(&claim, a, op_new(VERB_CLAIM, &key, &in));
+    COORD_UNTIL(&coord, claim.finished);
+    uint64_t version = claim.op->out.version;
+    asked_end(&claim);
+    return version;
+}
+
+Test(redis, message_brings_the_answer_to_those_who_asked_the_same)
+{
+    struct asked same, other;
+    uint64_t seen = claim_with("k", "body");
+    asked_start(&same, b, watch_op("k", "body", seen));
+    asked_start(&other, b, watch_op("k", "another body", seen));
+    COORD_UNTIL(&coord, coord_listens(&coord, b));
+    struct answer published = coord_do(&coord, a, VERB_PUBLISH, "k", 1, "the answer");
+    COORD_UNTIL(&coord, same.finished && other.finished);
+    cr_expect(same.op->answers && same.op->out.outcome == OUTCOME_CACHED);
+    cr_expect(bytes_eq(blob_bytes(same.op->out.value), bytes_str("the answer")));
+    cr_expect(same.op->out.version == published.version);
+    cr_expect(same.op->out.retain_left_ms == COORD_RETAIN_MS);
+    cr_expect(!other.op->answers && !other.op->out.value);
+    asked_end(&same);
+    asked_end(&other);
+}
+
+Test(redis, message_says_so_when_the_answer_was_not_kept)
+{
+    struct asked watch;
+    asked_start(&watch, b, watch_op("k", "body", claim_with("k", "body")));
+    COORD_UNTIL(&coord, coord_listens(&coord, b));
+    outcome(a, VERB_PUBLISH, "k", 1, NULL);
+    COORD_UNTIL(&coord, watch.finished);
+    cr_expect(watch.op->answers && watch.op->out.outcome == OUTCOME_ALREADY_DONE);
+    asked_end(&watch);
+}
+
+Test(redis, message_does_not_carry_a_large_answer)
+{
+    struct asked watch, publish;
+    asked_start(&watch, b, watch_op("k", "", claim_with("k", "")));
+    COORD_UNTIL(&coord, coord_listens(&coord, b));
+    asked_start(&publish, a, publish_bytes("k", 16385, 0));
+    COORD_UNTIL(&coord, watch.finished && publish.finished);
+    cr_expect(!watch.op->answers && !watch.op->out.value);
+    cr_expect(watch.op->out.version == publish.op->out.version);
+    asked_end(&watch);
+    asked_end(&publish);
+}
+
+Test(redis, a_thousand_watches_are_told_once_each)
+{
+    enum { COUNT = 1000 };
+    static struct asked watches[COUNT], publishes[COUNT];
+    char name[16];
+    uint64_t seen[COUNT];
+    for (unsigned i = 0; i < COUNT; i++) {
+        snprintf(name, sizeof name, "k%u", i);
+        seen[i] = claim_with(name, "");
+        asked_start(&watches[i], b, watch_op(name, "", seen[i]));
+    }
+    COORD_UNTIL(&coord, coord_listens(&coord, b));
+    for (unsigned i = 0; i < COUNT; i++) {
+        snprintf(name, sizeof name, "k%u", i);
+        asked_start(&publishes[i], a, coord_op(VERB_PUBLISH, name, 1, name));
+    }
+    for (unsigned i = 0; i < COUNT; i++)
+        COORD_UNTIL(&coord, watches[i].finished && publishes[i].finished);
+    for (unsigned i = 0; i < COUNT; i++) {
+        cr_expect(watches[i].op->answers);
+        asked_end(&watches[i]);
+        asked_end(&publishes[i]);
+    }
+}
+
+Test(redis, canceled_watch_finishes_once_in_whatever_state)
+{
+    struct asked queued, parked;
+    outcome(a, VERB_CLAIM, "k", 1, NULL);
+    coord_watch(&coord, b, "k", &parked);
+    asked_start(&queued, b, watch_op("k", "", parked.op->seen));
+    store_cancel(b, queued.op);
+    store_cancel(b, parked.op);
+    COORD_UNTIL(&coord, queued.finished && parked.finished);
+    cr_expect(parked.op->err.code == ERR_CANCELED);
+    outcome(a, VERB_PUBLISH, "k", 1, "v");
+    asked_end(&queued);
+    asked_end(&parked);
+}
+
+Test(redis, unix_socket)
+{
+    const char *url = getenv("ONCE_TEST_REDIS_SOCKET");
+    cr_assert(url, "run it through tests/with-servers");
+    char more[300];
+    snprintf(more, sizeof more, "%s%s", url, strchr(coord.url, '?'));
+    struct store *s = coord_open_url(&coord, more);
+    cr_expect(outcome(s, VERB_CLAIM, "k", 1, NULL) == OUTCOME_CLAIMED);
+    cr_expect(outcome(a, VERB_CLAIM, "k", 2, NULL) == OUTCOME_IN_PROGRESS);
+    coord_close(&coord, s);
+}
