@@ -218,13 +218,22 @@ static void end_owning(struct player *p, enum act act, const struct claim *c, bo
     }
 }
 
+/* Longer than its lease, which it renews on the way. */
+static void work_long(struct player *p, const struct claim *c)
+{
+    pass_ms(c->lease_ms * 6 / 10);
+    owned(p, ACT_RENEW, c, false);
+    pass_ms(c->lease_ms * 6 / 10);
+}
+
 static void own(struct player *p, struct claim *c, bool renewed)
 {
     int64_t what = below(p, 100);
     pass_ms(below(p, 10));
     if (!renewed && what < 30) pass_ms(c->lease_ms + below(p, c->lease_ms)); /* stalls */
     if (!renewed && what < 10) return;                                       /* for good */
-    if (what % 5 == 0) owned(p, ACT_RENEW, c, false);
+    if (what % 4 == 0) owned(p, ACT_RENEW, c, false);
+    if (what % 8 == 0) work_long(p, c);
     new_value(p, c);
     end_owning(p, what < 70 ? ACT_PUBLISH : ACT_RELEASE, c, renewed);
     p->old[below(p, OLD_CLAIMS)] = *c;
@@ -259,7 +268,7 @@ static void play_claim(struct player *p)
     struct once_claim in = ONCE_CLAIM_INIT;
     in.scope = once_str(p->worker->scope);
     in.key = once_str(c.key);
-    in.fingerprint = once_str(chance(p, 92) ? "A" : "B");
+    in.fingerprint = once_str(chance(p, 85) ? "A" : "B");
     in.lease_ms = c.lease_ms;
     in.wait_ms = waits_ms[below(p, 5)];
     in.flags = renewed ? 0 : ONCE_NO_RENEW;
