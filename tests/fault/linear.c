@@ -63,10 +63,9 @@ typedef bool move_fn(struct move *m);
 
 static bool is_ghost(const struct deed *d)
 {
-    bool granted = d->outcome == ONCE_CLAIMED;
     bool nothing_done = d->error && d->error != ONCE_EAMBIGUOUS && d->error != ONCE_ECANCELED;
-    bool settled = d->outcome && !d->maybe;
-    return d->act == ACT_CLAIM && !granted && !nothing_done && !settled;
+    bool settled = d->outcome && !d->maybe; /* else it may have been granted twice */
+    return d->act == ACT_CLAIM && !nothing_done && !settled;
 }
 
 /* May a claim that nobody was told about be, or have been, what this call met? It is given back
@@ -228,7 +227,7 @@ static bool move_forget(struct move *m)
     const struct deed *d = m->deed;
     bool lapsed = m->was.status == PENDING && may_have_lapsed(m);
     if (d->outcome == ONCE_IN_PROGRESS) return m->was.status == PENDING || haunted(m);
-    if (d->outcome == ONCE_ABSENT && m->was.status == ABSENT) return true;
+    if (m->was.status == ABSENT && (d->outcome == ONCE_ABSENT || haunted(m))) return true;
     if (d->outcome == ONCE_ABSENT && !d->maybe) return m->was.owner == GHOST;
     return (m->was.status == DONE || lapsed || m->was.status == UNKNOWN) && becomes_absent(m);
 }
