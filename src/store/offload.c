@@ -42,7 +42,7 @@ struct offload {
     struct list queued, executed;
     bool stop, idle, watching, foreign;
 
-    int64_t looked_ms; /* worker only: between two batches, for foreign writes */
+    int64_t looked_ms; /* worker only: for foreign writes */
     pthread_t thread;
     bool started;
     int work_fd; /* wakes the worker */
@@ -99,7 +99,9 @@ static struct nap nap_for(struct offload *o, bool watching, int *poll_ms)
  * cannot tell has them executed anyway, and less and less often. */
 static void look_for_foreign(struct offload *o, int *poll_ms)
 {
+    struct clock clock = clock_monotonic();
     bool (*wrote)(struct store *) = o->inner->class->foreign_wrote;
+    o->looked_ms = clock_now_ms(&clock);
     if (!others_write(o) || (wrote && !wrote(o->inner))) return;
     if (wrote) *poll_ms = POLL_MS_MIN;
     pthread_mutex_lock(&o->lock);
@@ -164,11 +166,9 @@ static bool new_watch(struct op **ops, size_t count)
 static void look_while_busy(struct offload *o, int *poll_ms)
 {
     struct clock clock = clock_monotonic();
-    int64_t now_ms = clock_now_ms(&clock);
     bool asks = !o->inner->class->foreign_wrote;
-    if (asks && now_ms - o->looked_ms < *poll_ms) return;
+    if (asks && clock_now_ms(&clock) - o->looked_ms < *poll_ms) return;
     if (asks) *poll_ms = longer(*poll_ms);
-    o->looked_ms = now_ms;
     look_for_foreign(o, poll_ms);
 }
 

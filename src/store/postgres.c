@@ -224,7 +224,7 @@ static void decide_guessed(struct postgres *s, struct op **ops, size_t count)
 {
     int64_t since_ms = pgdb_now_ms() - s->read_mono_ms;
     if (s->read_mono_ms == 0 || (since_ms > ANCHOR_MS && !s->wall_rules)) return;
-    set_moment(s, s->read_ms + since_ms);
+    set_moment(s, s->read_ms + (since_ms > 0 ? since_ms - 1 : 0)); /* never ahead of it */
     for (size_t i = 0; i < s->slot_count; i++) s->slots[i].guessed = guess(s, &s->slots[i]);
     for (size_t i = 0; i < count; i++)
         if (s->slot_of[i]->guessed) decide_op(s, s->slot_of[i], ops[i]);
@@ -274,11 +274,19 @@ static void moment_params(const struct postgres *s, struct pg_params *p)
     pg_param_number(p, s->wall_rules ? INT64_MAX : DECISION_MS);
 }
 
+static int64_t lowest_fence(const struct rows *rows)
+{
+    uint64_t lowest = UINT64_MAX;
+    for (size_t i = 0; i < rows->count; i++)
+        if (slot_fence(rows->slots[i]) < lowest) lowest = slot_fence(rows->slots[i]);
+    return (int64_t)lowest;
+}
+
 static void insert_params(struct postgres *s, bool surely, struct pg_params *p)
 {
     moment_params(s, p);
     pg_param_number(p, s->epoch);
-    pg_param_number(p, s->floor);
+    pg_param_number(p, lowest_fence(&s->inserts));
     pg_param(p, PG_BOOL, bytes_of(surely ? "\1" : "\0", 1));
     rows_params(&s->inserts, ROWS_VALUE + 1, p);
 }

@@ -93,14 +93,17 @@ static int refused(struct pgdb *db, const PGresult *result, struct err *reterr)
     while (strncmp(state, meanings[i].state, strlen(meanings[i].state)) != 0) i++;
     const char *text = PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY);
     db->failed = meanings[i].failed;
-    return set_text(reterr, meanings[i].code, text ? text : state);
+    int r = set_text(reterr, meanings[i].code, text ? text : state);
+    /* The primary is somewhere else now: the next connection finds it. */
+    if (strcmp(state, "25006") == 0) disconnect(db);
+    return r;
 }
 
 /* ---- talking, with a limit ---- */
 
 bool pgdb_late(const struct pgdb *db)
 {
-    return pgdb_now_ms() >= db->deadline_ms;
+    return pgdb_now_ms() >= db->until_ms;
 }
 
 static int wait_for_server(struct pgdb *db, bool unsent, struct err *reterr)
@@ -198,9 +201,15 @@ static int send(struct pgdb *db, enum pgsql sql, const struct pg_params *p, stru
     return lost(db, PQerrorMessage(db->conn), reterr);
 }
 
-int pgdb_query(struct pgdb *db, struct pg_statement *statement, struct err *reterr)
+static void round_trip(struct pgdb *db)
 {
     db->failed = PG_FINE;
+    db->deadline_ms = pgdb_now_ms() + db->options.timeout_ms;
+}
+
+int pgdb_query(struct pgdb *db, struct pg_statement *statement, struct err *reterr)
+{
+    round_trip(db);
     statement->result = NULL;
     int r = prepare(db, statement->sql, statement->params, reterr);
     if (!r) r = send(db, statement->sql, statement->params, reterr);
@@ -210,7 +219,7 @@ int pgdb_query(struct pgdb *db, struct pg_statement *statement, struct err *rete
 int pgdb_script(struct pgdb *db, const char *sql, struct err *reterr)
 {
     PGresult *result = NULL;
-    db->failed = PG_FINE;
+    round_trip(db);
     int r = PQsendQuery(db->conn, sql) ? 0 : lost(db, PQerrorMessage(db->conn), reterr);
     if (!r) r = collect(db, &result, reterr);
     PQclear(result);
@@ -325,8 +334,7 @@ static void roll_back(struct pgdb *db)
 int pgdb_transact(struct pgdb *db, struct pg_statement *statements, size_t count,
                   struct err *reterr)
 {
-    db->failed = PG_FINE;
-    db->deadline_ms = pgdb_now_ms() + db->options.timeout_ms; /* not cut short: it writes */
+    round_trip(db);
     for (size_t i = 0; i < count; i++) statements[i].result = NULL;
     int r = send_all(db, statements, count, reterr);
     if (!r) r = collect_all(db, statements, count, reterr);
@@ -420,7 +428,7 @@ int pgdb_begin(struct pgdb *db, struct err *reterr)
 {
     db->failed = PG_FINE;
     int r = connected(db, reterr);
-    db->deadline_ms = pgdb_now_ms() + db->options.timeout_ms;
+    db->until_ms = pgdb_now_ms() + db->options.timeout_ms;
     return r;
 }
 

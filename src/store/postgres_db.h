@@ -101,7 +101,8 @@ struct pgdb {
     bool prepared[PGSQLS];
     bool unnamed; /* behind a pooler: what we prepare may be in somebody else's session */
     enum pg_failure failed;
-    int64_t deadline_ms; /* monotonic, of the work at hand */
+    int64_t until_ms;    /* monotonic: no new round of the work at hand after this */
+    int64_t deadline_ms; /* monotonic, of the round trip at hand */
 
     struct rng_seeded jitter; /* its own: the shell's is used on another thread */
     unsigned refusals;        /* connection attempts that failed in a row */
@@ -132,7 +133,8 @@ struct pg_statement {
 int pgdb_open(struct pgdb *db, struct rng *rng, struct err *reterr); /* wants options set */
 void pgdb_close(struct pgdb *db);                                    /* takes half-built ones */
 
-/* Connects if need be; the work that follows has timeout_ms from here. */
+/* Connects if need be; the work that follows is late timeout_ms from here. Each round trip has
+ * as much: one that writes is not cut short because others took long. */
 int pgdb_begin(struct pgdb *db, struct err *reterr);
 bool pgdb_late(const struct pgdb *db);
 int64_t pgdb_now_ms(void); /* monotonic */

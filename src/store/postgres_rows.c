@@ -22,6 +22,11 @@ const struct record *slot_record(const struct slot *s)
     return s->present ? &s->record : NULL;
 }
 
+uint64_t slot_fence(const struct slot *s)
+{
+    return s->present ? s->record.fence : s->used_fence;
+}
+
 void slot_apply(struct slot *s, const struct verdict *v)
 {
     if (v->change == CHANGE_NONE) return;
@@ -277,7 +282,7 @@ void rows_add(struct rows *r, struct slot *s, int64_t now_ms)
     rows_add_key(r, s);
     add_state(r, s->present ? (unsigned)now->state : STATE_DROPPED);
     add_bytes(r, ROWS_TOKEN, bytes_of(now->token.bytes, sizeof now->token.bytes));
-    add_number(r, ROWS_FENCE, (int64_t)(s->present ? now->fence : s->used_fence));
+    add_number(r, ROWS_FENCE, (int64_t)slot_fence(s));
     add_number(r, ROWS_CLAIMED_AT, now->claimed_at_ms);
     add_number(r, ROWS_LEASE, now->lease_ms);
     add_number(r, ROWS_LEASE_UNTIL, now->lease_until_ms);

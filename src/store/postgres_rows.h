@@ -34,6 +34,7 @@ struct slot {
 };
 
 const struct record *slot_record(const struct slot *s); /* NULL: there is none */
+uint64_t slot_fence(const struct slot *s);              /* as it is written */
 void slot_apply(struct slot *s, const struct verdict *v);
 void slot_forget(struct slot *s); /* what was read: before it is read again, and at the end */
 

@@ -75,9 +75,10 @@ END $$;
 
 -- New keys, sorted. Returns the numbers, from 1, of those that were new indeed; if they surely are
 -- new, one that is not fails them all, which makes the others cheaper by a quarter. A decision that
--- was not made in the last within_ms, or that rests on another fence floor, is not carried out.
+-- was not made in the last within_ms, or that gives out a fence which a deleted row may have had,
+-- is not carried out.
 CREATE OR REPLACE FUNCTION claims_insert(
-    at_ms bigint, within_ms bigint, seen_epoch bigint, seen_floor bigint, surely boolean, keys bytea[], states smallint[], tokens bytea[],
+    at_ms bigint, within_ms bigint, seen_epoch bigint, lowest_fence bigint, surely boolean, keys bytea[], states smallint[], tokens bytea[],
     fences bigint[], claimed_ats bigint[], leases bigint[], lease_untils bigint[],
     retains bigint[], done_ats bigint[], gone_ats bigint[], sweep_ats bigint[],
     fingerprints bytea[], vals bytea[]
@@ -90,7 +91,7 @@ SET jit = off
 AS $$
 BEGIN
     IF clock_ms() - at_ms NOT BETWEEN 0 AND within_ms THEN RETURN; END IF;
-    PERFORM FROM meta WHERE id = 1 AND epoch = seen_epoch AND fence_floor = seen_floor;
+    PERFORM FROM meta WHERE id = 1 AND epoch = seen_epoch AND fence_floor < lowest_fence;
     IF NOT FOUND THEN RETURN; END IF;
     IF surely THEN
         RETURN QUERY
