@@ -12,24 +12,13 @@
 -- Numbers here are doubles, whole up to 2^53. Times in ms with ten years added, fences (us since
 -- 1970) and versions (twice a fence) stay below it until the year 2112.
 --
--- Redis makes every function of a script anew each time it runs, and numbers are packed slowly. So
--- what is asked all day, a new claim and its publish, goes a short way: the loop at the end puts
--- strings together. Everything else is for rules(), which is made when it is needed. Both ways give
--- the same records and answers.
+-- Redis runs all of a script anew each time: every function is made, with every local that it uses
+-- from outside, and numbers are packed slowly. So what is asked all day, a new claim and its publish,
+-- goes a short way: the loop at the end puts strings together. Everything else is for rules(), which
+-- has all that it needs inside and is made when it is needed. Both ways give the same records and
+-- answers.
 
-local HEADER = '<Bc16I8i8i8i8i8i8BBI2'
-local HEADER_BYTES, INBOX_BYTES, INBOXES_MAX = 69, 8, 1000
-local NEWS_BYTES_MAX = 16384
-local ABANDONED_KEEP_MS = 86400000
-
-local PENDING, DONE = 1, 2
-local CLAIMED, CACHED, IN_PROGRESS, ALREADY_DONE, MISMATCH, LOST, OK, ABSENT = 1, 2, 3, 5, 6, 7, 8, 9
-local CHANGED, TAKEN_OVER, FAILED = 16, 32, 255
-local FORCE, VALUE = 1, 2
-local CLAIM, PUBLISH, PING = 0, 1, 10 -- as enum verb has them
-
-local call, pcall, pack, unpack = redis.call, redis.pcall, struct.pack, struct.unpack
-local sub, byte, char = string.sub, string.byte, string.char
+local call, pack, unpack = redis.call, struct.pack, struct.unpack
 
 local now_ms, new_epoch, grace_ms, inbox, prefix_len = unpack('<i8c8i8c8I2', ARGV[1])
 if now_ms == 0 then
@@ -48,24 +37,24 @@ else
     call('SET', KEYS[1], pack('<c8I8', epoch, floor))
 end
 
-local granted = {} -- see grant_rest()
-
--- A time to live as text. Numbers become text slowly, and those of a batch are mostly the same.
-local as_text = {}
-local function lives(for_ms)
-    local t = as_text[for_ms]
-    if not t then
-        t = string.format('%.0f', for_ms + grace_ms)
-        as_text[for_ms] = t
-    end
-    return t
-end
-
-local function abandoned_keep_ms(retain_ms)
-    return retain_ms > ABANDONED_KEEP_MS and retain_ms or ABANDONED_KEEP_MS
-end
+local granted = {} -- what new claims have in common
 
 local function rules()
+    local HEADER = '<Bc16I8i8i8i8i8i8BBI2'
+    local HEADER_BYTES, INBOX_BYTES, INBOXES_MAX = 69, 8, 1000
+    local NEWS_BYTES_MAX = 16384
+    local ABANDONED_KEEP_MS = 86400000
+
+    local PENDING, DONE = 1, 2
+    local CLAIMED, CACHED, IN_PROGRESS, ALREADY_DONE = 1, 2, 3, 5
+    local MISMATCH, LOST, OK, ABSENT = 6, 7, 8, 9
+    local CHANGED, TAKEN_OVER, FAILED = 16, 32, 255
+    local FORCE = 1
+
+
+    local call, pcall, pack, unpack = redis.call, redis.pcall, struct.pack, struct.unpack
+    local sub, char = string.sub, string.char
+
     local channel = sub(ARGV[1], 35, 34 + prefix_len) .. ':inbox:'
 
     local function raise_floor(fence)
@@ -120,7 +109,8 @@ local function rules()
 
     local function gone_at_ms()
         if r.state == DONE then return r.done_at_ms + r.retain_ms end
-        return r.lease_until_ms + abandoned_keep_ms(r.retain_ms)
+        local keep_ms = r.retain_ms > ABANDONED_KEEP_MS and r.retain_ms or ABANDONED_KEEP_MS
+        return r.lease_until_ms + keep_ms
     end
 
     local function is_live()
@@ -132,11 +122,22 @@ local function rules()
             r.retain_ms, r.done_at_ms, #r.fingerprint, r.kept, #r.watchers / INBOX_BYTES)
     end
 
+    -- Numbers become text slowly, and those of a batch are mostly the same.
+    local as_text = {}
+    local function text(number)
+        local t = as_text[number]
+        if not t then
+            t = string.format('%.0f', number)
+            as_text[number] = t
+        end
+        return t
+    end
+
     local function write(content)
         local head = header()
         local left_ms = gone_at_ms() - now_ms
         call('SET', r.key, head .. r.fingerprint .. r.watchers .. content, 'PX',
-            lives(left_ms > 0 and left_ms or 0))
+            text((left_ms > 0 and left_ms or 0) + grace_ms))
         return head
     end
 
@@ -254,8 +255,8 @@ local function rules()
         return r.fence * 2 + (r.state == DONE and 1 or 0)
     end
 
-    -- Leaves the asking process's inbox unless there is something to tell already. A record that is not
-    -- there is written as one that counts for nothing.
+    -- Leaves the asking process's inbox unless there is something to tell already. A record that is
+    -- not there is written as one that counts for nothing.
     local function watch()
         local known = string.find(r.watchers, inbox, 1, true)
             or #r.watchers >= INBOXES_MAX * INBOX_BYTES
@@ -266,7 +267,7 @@ local function rules()
         if there then
             call('SET', r.key, r.raw, 'KEEPTTL')
         else
-            call('SET', r.key, r.raw, 'PX', lives(0))
+            call('SET', r.key, r.raw, 'PX', text(grace_ms))
         end
         return peek()
     end
@@ -292,68 +293,71 @@ local function rules()
     end
 end
 
-local PENDING_NOW, DONE_NOW = char(PENDING), char(DONE)
-local CLAIMED_NOW, PUBLISHED_NOW = char(CLAIMED + CHANGED), char(OK + CHANGED)
+local CLAIM, PUBLISH, PING, VALUE = 0, 1, 10, 2 -- as enum verb has them; a flag
+local PENDING, HEADER_BYTES, ABANDONED_KEEP_MS = 1, 69, 86400000
+local CLAIMED, PUBLISHED, PINGED = '\17', '\24', '\8' -- outcomes, with CHANGED
 
--- What follows the token in the record of a new claim, and how long that lives: the same for the same
--- terms (lease, retention, length of the fingerprint), as long as the floor is.
-local function grant_rest(terms)
-    local lease_ms, retain_ms, _, fingerprint_len = unpack('<i8i8I8B', terms)
-    local now_us = now_ms * 1000
-    local rest = {
-        pack('<I8i8i8i8i8i8BBI2', now_us > floor and now_us or floor + 1, now_ms, lease_ms,
-            now_ms + lease_ms, retain_ms, 0, fingerprint_len, 0, 0),
-        lives(lease_ms + abandoned_keep_ms(retain_ms)),
-    }
-    granted[terms] = rest
-    return rest
-end
-
-local function claim_new(key, op)
-    local terms = sub(op, 19, 43)
-    local rest = granted[terms] or grant_rest(terms)
-    local record = PENDING_NOW .. sub(op, 3, 18) .. rest[1] .. sub(op, 44)
-    call('SET', key, record, 'PX', rest[2])
-    return CLAIMED_NOW .. record
-end
-
--- By the owner, in time, with the retention that was granted, and nobody to wake. Otherwise nothing is
--- done here.
-local published = {}
-local function publish_owned(key, raw, op, content)
-    if #raw < HEADER_BYTES or byte(raw) ~= PENDING or sub(raw, 2, 17) ~= sub(op, 3, 18) then return end
-    local lease_until_ms, retain_ms, _, fingerprint_len, _, inboxes = unpack('<i8i8i8BBI2', raw, 42)
-    local as_granted = byte(op, 34) >= 128 -- less than 0
-    if inboxes > 0 or not as_granted or #raw ~= HEADER_BYTES + fingerprint_len then return end
-    if now_ms >= lease_until_ms + abandoned_keep_ms(retain_ms) then return end
-    local rest = published[fingerprint_len] or pack('<i8BBI2', now_ms, fingerprint_len, 1, 0)
-    published[fingerprint_len] = rest
-    local head = DONE_NOW .. sub(raw, 2, 57) .. rest
-    call('SET', key, head .. sub(raw, HEADER_BYTES + 1) .. content, 'PX', lives(retain_ms))
-    return PUBLISHED_NOW .. head
-end
-
-local by_rules
-local function answer(key, op, content)
-    local verb, flags = byte(op, 1, 2)
-    if verb == PING then return char(OK) end
-    local raw, short = pcall('GET', key)
-    if verb == CLAIM and flags == 0 and not raw then return claim_new(key, op) end
-    if verb == PUBLISH and flags == VALUE and type(raw) == 'string' then
-        short = publish_owned(key, raw, op, content)
-    end
-    if short then return short end
-    by_rules = by_rules or rules()
-    return by_rules(key, raw, op, content)
-end
-
+local sub, byte, pcall = string.sub, string.byte, redis.pcall
 local answers = { now_ms, epoch, 0 }
+local published, by_rules = {}
 local at = 2
 for i = 2, #KEYS do
-    local op = ARGV[at]
-    local content = byte(op, 2) >= VALUE and ARGV[at + 1]
-    answers[i + 2] = answer(KEYS[i], op, content)
+    local key, op = KEYS[i], ARGV[at]
+    local verb, flags = byte(op, 1, 2)
+    local content = flags >= VALUE and ARGV[at + 1]
+    local raw, answer = verb ~= PING and pcall('GET', key)
     at = at + (content and 2 or 1)
+
+    if verb == PING then
+        answer = PINGED
+
+    -- What follows the token is the same for the same terms (lease, retention, length of the
+    -- fingerprint), as long as the floor is.
+    elseif verb == CLAIM and flags == 0 and not raw then
+        local terms = sub(op, 19, 43)
+        local rest = granted[terms]
+        if not rest then
+            local lease_ms, retain_ms, _, fingerprint_len = unpack('<i8i8I8B', terms)
+            local fence = now_ms * 1000 > floor and now_ms * 1000 or floor + 1
+            local keep_ms = retain_ms > ABANDONED_KEEP_MS and retain_ms or ABANDONED_KEEP_MS
+            rest = {
+                pack('<I8i8i8i8i8i8BBI2', fence, now_ms, lease_ms, now_ms + lease_ms, retain_ms, 0,
+                    fingerprint_len, 0, 0),
+                string.format('%.0f', lease_ms + keep_ms + grace_ms),
+            }
+            granted[terms] = rest
+        end
+        local record = '\1' .. sub(op, 3, 18) .. rest[1] .. sub(op, 44)
+        call('SET', key, record, 'PX', rest[2])
+        answer = CLAIMED .. record
+
+    -- By the owner, in time, with the retention that was granted (less than 0), and nobody to wake.
+    elseif verb == PUBLISH and flags == VALUE and type(raw) == 'string' and #raw >= HEADER_BYTES
+        and byte(raw) == PENDING and sub(raw, 2, 17) == sub(op, 3, 18) and byte(op, 34) >= 128 then
+        local until_ms, retain_ms, _, fingerprint_len, _, inboxes = unpack('<i8i8i8BBI2', raw, 42)
+        local keep_ms = retain_ms > ABANDONED_KEEP_MS and retain_ms or ABANDONED_KEEP_MS
+        local whole = #raw == HEADER_BYTES + fingerprint_len
+        if inboxes == 0 and now_ms < until_ms + keep_ms and whole then
+            local terms = retain_ms * 256 + fingerprint_len
+            local rest = published[terms]
+            if not rest then
+                rest = {
+                    pack('<i8BBI2', now_ms, fingerprint_len, 1, 0),
+                    string.format('%.0f', retain_ms + grace_ms),
+                }
+                published[terms] = rest
+            end
+            local head = '\2' .. sub(raw, 2, 57) .. rest[1]
+            call('SET', key, head .. sub(raw, HEADER_BYTES + 1) .. content, 'PX', rest[2])
+            answer = PUBLISHED .. head
+        end
+    end
+
+    if not answer then
+        by_rules = by_rules or rules()
+        answer = by_rules(key, raw, op, content)
+    end
+    answers[i + 2] = answer
 end
 answers[3] = floor
 return answers
