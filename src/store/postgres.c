@@ -30,7 +30,7 @@ enum {
     GRACE_MS = 60000,      /* ... and how long a row is kept after it is gone: much longer */
     ANCHOR_MS = 500,       /* how long the server's clock may be reckoned from ours */
     NEW_ALL = 256,
-    GUESS_SKIPS_MAX = 255,
+    SURE_PAUSE_MAX = 255,
     DROPPED_PER_CLAIM = 20, /* the sweep removes so many dropped ones beside each claim */
 };
 
@@ -45,8 +45,8 @@ struct postgres {
     int64_t epoch, floor; /* as last read */
     uint64_t used_fence;  /* the highest one that was dropped here */
     bool guessing;        /* in the first round: nothing was read */
-    unsigned guess_skip;  /* so many batches go without a guess ... */
-    unsigned guess_skips; /* ... and this many the next time one fails */
+    unsigned sure_after;  /* so many batches take no key for surely new ... */
+    unsigned sure_pause;  /* ... and this many the next time that was wrong */
     unsigned claims_new;  /* of the last claims, how many were of new keys: 0 to NEW_ALL */
     struct memos memos;
     size_t slot_count;
@@ -213,7 +213,8 @@ static void decide(struct postgres *s, struct op **ops, size_t count)
 static bool guess(struct postgres *s, struct slot *slot)
 {
     slot_forget(slot);
-    if (slot->first == VERB_CLAIM) return s->guess_skip == 0 && s->claims_new > NEW_ALL / 2;
+    if (slot->first == VERB_CLAIM)
+        return s->claims_new > NEW_ALL / 2 && !memo_has(&s->memos, slot->frame);
     if (!verb_info[slot->first].writes) return false;
     return memo_recall(&s->memos, slot);
 }
@@ -307,7 +308,7 @@ static int write_rows(struct postgres *s, struct err *reterr)
         return err_set(reterr, ERR_NOMEM, "out of memory writing to postgres:");
     }
     if (s->inserts.count) {
-        insert_params(s, s->guessing, &inserts);
+        insert_params(s, s->guessing && s->sure_after == 0, &inserts);
         statements[count++] = (struct pg_statement){ PGSQL_INSERT, &inserts };
     }
     if (s->updates.count) {
@@ -359,17 +360,17 @@ static int write_changed(struct postgres *s, struct err *reterr)
     return r ? r : any_unsettled(s);
 }
 
-/* A new key that is not new undoes the whole batch: after that, look first for a while. */
+/* A key that is surely new and is not undoes the whole batch: after that, none is for a while.
+ */
 static void pace_guesses(struct postgres *s, bool taken)
 {
-    if (s->guess_skip) {
-        s->guess_skip--;
+    if (s->sure_after) {
+        s->sure_after--;
     } else if (taken) {
-        s->guess_skips =
-            s->guess_skips < GUESS_SKIPS_MAX ? s->guess_skips * 2 + 1 : GUESS_SKIPS_MAX;
-        s->guess_skip = s->guess_skips;
+        s->sure_pause = s->sure_pause < SURE_PAUSE_MAX ? s->sure_pause * 2 + 1 : SURE_PAUSE_MAX;
+        s->sure_after = s->sure_pause;
     } else {
-        s->guess_skips /= 2;
+        s->sure_pause /= 2;
     }
 }
 

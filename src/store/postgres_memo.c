@@ -48,6 +48,11 @@ void memos_fini(struct memos *m)
     map_fini(&m->map);
 }
 
+bool memo_has(struct memos *m, struct bytes frame)
+{
+    return memo_find(m, frame) != NULL;
+}
+
 bool memo_recall(struct memos *m, struct slot *s)
 {
     struct memo *memo = memo_find(m, s->frame);

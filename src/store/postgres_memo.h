@@ -18,6 +18,8 @@ struct memos {
 int memos_init(struct memos *m, struct rng *rng); /* 0 or ERR_NOMEM */
 void memos_fini(struct memos *m);                 /* takes what was zeroed and never inited */
 
+bool memo_has(struct memos *m, struct bytes frame);
+
 /* Fills the slot as if it had been read. False: there is no memo. */
 bool memo_recall(struct memos *m, struct slot *s);
 

@@ -41,7 +41,7 @@ void slot_forget(struct slot *s)
 {
     blob_unref(s->value);
     s->value = NULL;
-    s->stored = s->present = s->changed = false;
+    s->stored = s->present = s->changed = s->guessed = false;
     s->used_fence = 0;
     s->bad.code = 0;
 }

@@ -84,6 +84,28 @@ Test(postgres, guess_that_a_key_is_new_is_checked)
     store_close(b);
 }
 
+Test(postgres, guess_that_was_wrong_undoes_nothing_of_the_others)
+{
+    struct store *a = ledger_open(&ledger, ""), *b = ledger_open(&ledger, "");
+    claim_many(a);
+    cr_assert(outcome_of(b, VERB_CLAIM, "taken", 2) == OUTCOME_CLAIMED);
+    for (int round = 0; round < 4; round++) {
+        char name[16];
+        snprintf(name, sizeof name, "fresh-%d", round);
+        struct op *ops[] = { ledger_op(VERB_CLAIM, name, 1, NULL),
+                             ledger_op(VERB_CLAIM, "taken", 1, NULL),
+                             ledger_op(VERB_PUBLISH, "new-0", 1, "A") };
+        ledger_exec(a, ops, 3);
+        cr_assert(ops[0]->out.outcome == OUTCOME_CLAIMED);
+        cr_assert(ops[1]->out.outcome == OUTCOME_IN_PROGRESS);
+        cr_assert(ops[2]->out.outcome == OUTCOME_OK);
+        for (size_t i = 0; i < 3; i++) op_free(ops[i]);
+    }
+    cr_assert(ledger_number(&ledger, "SELECT count(*) FROM claims WHERE state = 1") == 36);
+    store_close(a);
+    store_close(b);
+}
+
 Test(postgres, batch_is_decided_in_order_and_written_once)
 {
     struct store *s = ledger_open(&ledger, "");
