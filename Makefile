@@ -193,6 +193,10 @@ bench: packages-test packages-bench ## ratios against baselines and peers of the
 	@$(MAKE) --no-print-directory -j2 $(BUILD)/bench/core $(BUILD)/bench/fleet
 	@bench/run $(BUILD)/bench $(ONLY)
 
+.PHONY: bench-docs
+bench-docs: ## the numbers of the last `make bench` into docs/performance.md
+	@node bench/docs.mjs $(BUILD)/bench docs/performance.md
+
 .PHONY: format lint
 format: packages-dev ## clang-format over the tree
 	clang-format -i $$(git ls-files '*.c' '*.h')

@@ -7,7 +7,7 @@
 // unless a target is missed by more than a factor of two, which noise does not explain.
 import { execFileSync, spawn } from "node:child_process";
 import { mkdtempSync, readFileSync, readdirSync, writeFileSync } from "node:fs";
-import { availableParallelism, tmpdir } from "node:os";
+import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { createInterface } from "node:readline";
 import { parseArgs } from "node:util";
@@ -104,7 +104,7 @@ function pgbench(clients) {
   const bin = execFileSync("pg_config", ["--bindir"], { encoding: "utf8" }).trim();
   const script = join(servers.dir, "insert.sql");
   const schema = psql("SELECT quote_ident(schemaname) FROM pg_tables WHERE tablename = 'claims' LIMIT 1").trim();
-  psql(`CREATE TABLE IF NOT EXISTS bench_rows (LIKE ${schema}.claims INCLUDING ALL)`);
+  psql(`SET client_min_messages = warning; CREATE TABLE IF NOT EXISTS bench_rows (LIKE ${schema}.claims INCLUDING ALL)`);
   writeFileSync(script, readFileSync(join(here, "insert.sql")));
   return () => {
     const text = run(join(bin, "pgbench"), ["-n", "-M", "prepared", "-c", `${clients}`, "-j", "2", "-T", "3", "-f", script, servers.postgres]);
@@ -268,8 +268,5 @@ try {
 } finally {
   execFileSync(join(here, "../tests/servers"), ["stop", servers.dir]);
 }
-if (options.json) {
-  const machine = { cores: availableParallelism(), node: process.version };
-  writeFileSync(options.json, `${JSON.stringify({ machine, rows: report.rows }, null, 1)}\n`);
-}
+if (options.json) writeFileSync(options.json, `${JSON.stringify(report.json(), null, 1)}\n`);
 process.exitCode = report.end();

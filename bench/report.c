@@ -186,15 +186,19 @@ static void print_json(void)
     printf("{");
     for (size_t i = 0; i < figures_count; i++) {
         const struct figure *f = &figures[i];
-        printf("%s\"%s\":{\"unit\":\"%s\",", i ? "," : "", f->row.name, f->row.unit);
+        printf("%s\"%s\":{\"what\":\"%s\",\"unit\":\"%s\",", i ? "," : "", f->row.name,
+               f->row.what, f->row.unit);
         print_samples("ours", &f->ours);
         if (f->row.baseline) {
             printf(",");
             print_samples("baseline", &f->baseline);
-            printf(",\"ratio\":%.6g", f->ratio);
+            printf(",\"against\":\"%s\",\"ratio\":%.6g", f->row.baseline_what, f->ratio);
         }
-        if (f->row.target.kind != TARGET_NONE)
-            printf(",\"target\":%.6g,\"verdict\":\"%s\"", f->row.target.value, f->verdict);
+        if (f->row.target.kind != TARGET_NONE) {
+            char target[64];
+            target_text(target, sizeof target, f->row.target);
+            printf(",\"target\":\"%s\",\"verdict\":\"%s\"", target, f->verdict);
+        }
         printf("}");
     }
     printf("}\n");

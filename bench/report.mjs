@@ -13,7 +13,7 @@ export function number(value) {
   return value.toFixed(value >= 100 || Number.isInteger(value) ? 0 : value >= 1 ? 1 : 3);
 }
 
-export function spread(values) {
+function spread(values) {
   return `${number(median(values))} (${number(Math.min(...values))}-${number(Math.max(...values))})`;
 }
 
@@ -24,7 +24,7 @@ function reached({ ours, ratio, target }) {
   return median(ours) > 0 ? target.atMost / median(ours) : 1;
 }
 
-export function targetText(target) {
+function targetText(target) {
   if (!target) return "";
   return target.ratio ? `ratio >= ${target.ratio}` : `<= ${target.atMost}`;
 }
@@ -48,6 +48,19 @@ export class Report {
     console.error(
       `${what.padEnd(43)} ${unit.padEnd(5)} ${ours.padEnd(32)} ${peer.padEnd(32)} ${ratio.padStart(6)}  ${target.padEnd(12)} ${verdict}`.trimEnd(),
     );
+  }
+
+  // As bench/core prints them with --json.
+  json() {
+    const samples = (values) => ({ median: median(values), min: Math.min(...values), max: Math.max(...values), rounds: values.length });
+    const one = ({ name, what, unit, ours, peer, against, ratio, target, verdict, notes }) => {
+      const row = { what, unit, ours: samples(ours) };
+      if (peer) Object.assign(row, { baseline: samples(peer), against, ratio });
+      if (target) Object.assign(row, { target: targetText(target), verdict });
+      if (notes) row.notes = notes;
+      return [name, row];
+    };
+    return Object.fromEntries(this.rows.map(one));
   }
 
   // Exit status.
