@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-enum { PATIENCE_MS = 60000, NAP_MS = 200 };
+enum { PATIENCE_MS = 60000, NAP_MS = 20 };
 
 /* ---- servers ---- */
 
@@ -233,11 +233,20 @@ void coord_watch(struct coord *c, struct store *s, const char *name, struct aske
     COORD_UNTIL(c, op->parked && coord_listens(c, s));
 }
 
+static bool answers(struct coord *c, struct store *s, int64_t until_ms)
+{
+    struct asked ping;
+    asked_start(&ping, s, coord_op(VERB_PING, "", 0, NULL));
+    for (coord_turn(c); !ping.finished; coord_pass(c, 5)) coord_sleep(c, until_ms);
+    bool well = ping.op->err.code == 0;
+    asked_end(&ping);
+    return well;
+}
+
 void coord_revive(struct coord *c, struct store *s)
 {
     int64_t until_ms = coord_patience();
-    struct answer answer;
-    while (run(c, s, coord_op(VERB_PING, "", 0, NULL), &answer).code) {
+    while (!answers(c, s, until_ms)) {
         coord_pass(c, 1000);
         coord_sleep(c, until_ms);
         coord_turn(c);
