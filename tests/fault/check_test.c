@@ -124,6 +124,13 @@ static const struct sample samples[] = {
               "B 3 605000 publish k t1 - 0 . v9\nE 3 606000 lost - 8 . -\n"
               "B 4 1300000 claim k - A 500 . -\nE 4 1301000 claimed t2 9 . -\n"
               "B 5 1303000 publish k t2 - 0 . v1\nE 5 1304000 ok - 9 . -\n" FINAL },
+    { "another fingerprint after a claim whose answer was lost", NULL, false, false,
+      CLAIMED "B 2 600000 claim k - A 500 . -\nE 2 601000 !ambiguous - 0 . -\n"
+              "B 4 1300000 claim k - B 500 . -\nE 4 1301000 claimed t2 9 . -\n"
+              "B 5 1303000 publish k t2 - 0 . v1\nE 5 1304000 ok - 9 . -\n" FINAL },
+    { "an answer does not vanish because some claim's answer was lost", "I18", false, false,
+      CLAIMED PUBLISHED "B 3 4500 claim k - A 500 . -\nE 3 4600 !ambiguous - 0 . -\n"
+                        "B 4 5000 peek k - - 0 . -\nE 4 6000 in_progress - 7 . -\n" FINAL },
     { "everything was forgotten", NULL, false, false,
       "B 1 1000 claim k - A 500 . -\nE 1 2000 claimed t1 7 . -\n"
       "B 2 3000 publish k t1 - 0 . v0\nE 2 4000 ok - 7 . -\n"

@@ -139,13 +139,6 @@ static bool becomes_absent(struct move *m)
     return true;
 }
 
-static bool ghost_takes_over(struct move *m)
-{
-    if (!may_have_lapsed(m) || !haunted(m)) return false;
-    m->next.owner = GHOST;
-    return true;
-}
-
 static bool move_granted(struct move *m)
 {
     if (m->deed->fence <= m->was.fence_max) return false;
@@ -172,7 +165,7 @@ static bool move_claim(struct move *m)
     if (d->outcome == ONCE_CACHED || d->outcome == ONCE_ALREADY_DONE) return move_told_done(m);
     if (d->outcome == ONCE_TIMED_OUT || m->was.status == UNKNOWN) return true;
     bool absorbed = d->outcome == ONCE_IN_PROGRESS && m->linear->findings->promise->absorbs;
-    if (absorbed || haunted(m)) return true;
+    if (absorbed) return true;
     if (d->outcome == ONCE_IN_PROGRESS) return m->was.status == PENDING && same_print(m);
     return m->was.status != ABSENT && other_print(m); /* mismatch */
 }
@@ -190,7 +183,7 @@ static bool move_publish(struct move *m)
     if (!owns(m)) return true;
     /* Done, forgotten before it was asked again because the answer was lost: lost. */
     if (d->maybe && m->linear->story->forgets) return becomes_done(m, d->owner, d->sent);
-    return ghost_takes_over(m);
+    return false;
 }
 
 /* Released, and asked again because the answer was lost: it is told lost. */
@@ -199,13 +192,12 @@ static bool move_release(struct move *m)
     bool it_may_be = owns(m) || m->was.status == UNKNOWN;
     if (m->deed->outcome != ONCE_LOST) return it_may_be && becomes_absent(m);
     if (!owns(m)) return true;
-    if (m->deed->maybe) return becomes_absent(m);
-    return ghost_takes_over(m);
+    return m->deed->maybe && becomes_absent(m);
 }
 
 static bool move_renew(struct move *m)
 {
-    if (m->deed->outcome == ONCE_LOST) return owns(m) ? ghost_takes_over(m) : true;
+    if (m->deed->outcome == ONCE_LOST) return !owns(m);
     if (m->was.status == UNKNOWN) return true;
     m->next.since_us = m->deed->begin_us;
     return owns(m);
@@ -216,8 +208,7 @@ static bool move_peek(struct move *m)
     const struct deed *d = m->deed;
     bool ghost = m->was.status == PENDING && m->was.owner == GHOST;
     if (m->was.status == UNKNOWN) return true;
-    if (d->outcome == ONCE_IN_PROGRESS)
-        return m->was.status == PENDING || (m->was.status == ABSENT && haunted(m));
+    if (d->outcome == ONCE_IN_PROGRESS) return m->was.status == PENDING;
     if (d->outcome == ONCE_ABSENT) return m->was.status == ABSENT || ghost;
     return has_value(m, d->told);
 }
@@ -226,8 +217,8 @@ static bool move_forget(struct move *m)
 {
     const struct deed *d = m->deed;
     bool lapsed = m->was.status == PENDING && may_have_lapsed(m);
-    if (d->outcome == ONCE_IN_PROGRESS) return m->was.status == PENDING || haunted(m);
-    if (m->was.status == ABSENT && (d->outcome == ONCE_ABSENT || haunted(m))) return true;
+    if (d->outcome == ONCE_IN_PROGRESS) return m->was.status == PENDING;
+    if (d->outcome == ONCE_ABSENT && m->was.status == ABSENT) return true;
     if (d->outcome == ONCE_ABSENT && !d->maybe) return m->was.owner == GHOST;
     return (m->was.status == DONE || lapsed || m->was.status == UNKNOWN) && becomes_absent(m);
 }
@@ -248,6 +239,24 @@ static move_fn *const moves[ACTS] = {
     [ACT_RENEW] = move_renew,     [ACT_PEEK] = move_peek,         [ACT_FORGET] = move_forget,
     [ACT_AMNESIA] = move_amnesia, [ACT_ROLLBACK] = move_rollback,
 };
+
+/* A ghost may own the key where nobody does, or nobody has to any more. What it asked with is
+ * not known, and it may have been given back. */
+static bool ghost_appears(struct move *m)
+{
+    bool is_free = m->was.status == PENDING ? m->was.owner != GHOST && may_have_lapsed(m)
+                                            : m->was.status == ABSENT;
+    if (!is_free || !haunted(m)) return false;
+    m->was = (struct state){ .status = PENDING, .owner = GHOST, .fence_max = m->was.fence_max };
+    m->next = m->was;
+    return true;
+}
+
+static bool move_with_ghosts(struct move *m)
+{
+    if (moves[m->deed->act](m)) return true;
+    return ghost_appears(m) && moves[m->deed->act](m);
+}
 
 /* ---- sets of worlds ---- */
 
@@ -279,7 +288,7 @@ static bool try_move(const struct linear *l, const struct world_of *w, unsigned 
     uint64_t bit = UINT64_C(1) << slot;
     if (!d || (w->done & bit)) return false;
     struct move m = { .linear = l, .deed = d, .was = w->state, .next = w->state };
-    if (!moves[d->act](&m)) return false;
+    if (!move_with_ghosts(&m)) return false;
     *ret = (struct world_of){ .state = m.next, .done = w->done | bit };
     return true;
 }
