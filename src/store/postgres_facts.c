@@ -37,7 +37,7 @@ static void durability_facts(struct op *op, const PGresult *q)
     if (is_on(q, FACT_FSYNC) && is_on(q, FACT_FULL_PAGES))
         fact_add(op, FACT_OK, "durability", NULL, "a commit survives the loss of power");
     else
-        fact_add(op, FACT_FAIL, "durability", "set fsync and full_page_writes to on",
+        fact_add(op, FACT_WARN, "durability", "set fsync and full_page_writes to on",
                  "fsync is %s, full_page_writes is %s: a loss of power may lose or damage "
                  "what was acknowledged",
                  said(q, FACT_FSYNC).text, said(q, FACT_FULL_PAGES).text);

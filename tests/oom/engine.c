@@ -47,7 +47,9 @@ static void rig_open(struct rig *r, const char *store, enum oom_mode mode, size_
     config.sweep_ms = 0;
     *r = (struct rig){ .mode = mode, .nth = nth };
     world_init(&r->world, nth);
+    static size_t opened; /* the directory is shared, the files are not */
     memcpy(r->world.dir, oom_dir(), strlen(oom_dir()) + 1);
+    r->world.file_count = opened++;
     r->store = world_open(&r->world, store);
     CHECK(engine_open(r->store, &r->world.env, &config, &r->engine, &err) == 0);
 }
