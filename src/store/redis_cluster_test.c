@@ -10,6 +10,9 @@
 
 enum { MASTERS = 3, RECORDS = 300 };
 
+/* Time is made to pass while answers are on their way: no deadline may be in it. */
+#define PATIENT "&timeout_ms=60000"
+
 static struct coord coord;
 static struct store *s;
 
@@ -176,7 +179,7 @@ static void setup_private(void)
     for (size_t i = 0; i < MASTERS; i++)
         meet(&masters[i], (int)slots->element[i]->element[2]->element[1]->integer);
     freeReplyObject(slots);
-    s = coord_open(&coord, "");
+    s = coord_open(&coord, PATIENT);
     coord_revive(&coord, s);
 }
 
@@ -324,7 +327,7 @@ static void shut_down(struct master *m)
 /* The URL's own server goes: the others know who has its slots, and pass on word. */
 Test(redis_cluster_change, seed_that_goes_is_not_needed)
 {
-    struct store *other = coord_open(&coord, "");
+    struct store *other = coord_open(&coord, PATIENT);
     struct master *seed = NULL, *heir;
     char lost[16], kept[16];
     struct asked watch;
@@ -353,7 +356,7 @@ Test(redis_cluster_change, seed_that_goes_is_not_needed)
 
     struct asked claim;
     asked_start(&claim, s, coord_op(VERB_CLAIM, lost, 1, NULL));
-    for (coord_turn(&coord); !claim.finished; coord_pass(&coord, 5))
+    for (coord_turn(&coord); !claim.finished; coord_pass(&coord, 100))
         coord_sleep(&coord, until_ms);
     cr_expect(claim.op->err.code == ERR_UNAVAILABLE, "%s", claim.op->err.text);
     asked_end(&claim);

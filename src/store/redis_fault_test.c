@@ -338,7 +338,8 @@ Test(redis_fault, password_that_changes_counts_from_the_next_connection_on)
     cr_expect(outcome(VERB_CLAIM, "k", 1) == OUTCOME_CLAIMED);
     coord_ask(&coord, "CLIENT KILL TYPE normal SKIPME yes");
     coord_turn(&coord);
-    COORD_UNTIL(&coord, inside()->seed_node->lanes[0].conn.state == CONN_DOWN);
+    COORD_UNTIL(&coord, inside()->seed_node->lanes[0].conn.state == CONN_DOWN &&
+                            inside()->seed_node->lanes[1].conn.state == CONN_DOWN);
     coord_pass(&coord, 10);
     expect_refused(VERB_CLAIM, ERR_UNAVAILABLE, "NOAUTH");
     cr_assert_str_eq(coord_ask(&coord, "CONFIG SET requirepass %s", ""), "OK");
