@@ -229,10 +229,10 @@ static void batch_requeue(struct batch *b, struct lane *l, struct list *queue)
     redis_flush_later(r);
 }
 
-static void refuse_list(struct redis *r, struct list *ops, const char *text)
+static void refuse_list(struct redis *r, struct list *ops, int code, const char *text)
 {
     for (struct link *at; (at = list_pop(ops));)
-        redis_refuse(r, container_of(at, struct op, link), ERR_UNAVAILABLE, text);
+        redis_refuse(r, container_of(at, struct op, link), code, text);
 }
 
 static void reloaded(struct command *command, struct conn *c, const redisReply *reply,
@@ -242,7 +242,7 @@ static void reloaded(struct command *command, struct conn *c, const redisReply *
     (void)c;
     if (why) return;
     if (reply->type == REDIS_REPLY_ERROR)
-        refuse_list(l->node->redis, &l->again, reply->str);
+        refuse_list(l->node->redis, &l->again, ERR_UNAVAILABLE, reply->str);
     else
         snprintf(l->conn.sha, sizeof l->conn.sha, "%s", reply->str ? reply->str : "");
 }
@@ -511,7 +511,10 @@ static void batch_fill(struct batch *b, struct list *queue)
 static bool send_some(struct lane *l, struct list *queue, bool asking)
 {
     struct batch *b = malloc(sizeof *b);
-    if (!b) return false; /* tried again with the next op, refused at the deadline */
+    if (!b) {
+        refuse_list(l->node->redis, queue, ERR_NOMEM, "out of memory; nothing was changed");
+        return false;
+    }
     *b = (struct batch){ .lane = l, .asking = asking };
     b->command = (struct command){ .answered = batch_answered, .gone = batch_gone };
     link_init(&b->command.link);
@@ -563,9 +566,9 @@ static void lane_forward(struct lane *l)
 static void lane_refuse(struct lane *l, const char *text)
 {
     struct redis *r = l->node->redis;
-    refuse_list(r, &l->again, text);
-    refuse_list(r, &l->asking, text);
-    refuse_list(r, &l->queued, text);
+    refuse_list(r, &l->again, ERR_UNAVAILABLE, text);
+    refuse_list(r, &l->asking, ERR_UNAVAILABLE, text);
+    refuse_list(r, &l->queued, ERR_UNAVAILABLE, text);
 }
 
 static int64_t first_deadline_ms(const struct redis *r, struct list *ops)

@@ -35,9 +35,16 @@ static const unsigned conn_arrow[] = {
     [CONN_READY] = BIT(CONN_DOWN),
 };
 
+static bool is_under_way(enum conn_state state)
+{
+    return state == CONN_CONNECTING || state == CONN_GREETING;
+}
+
 static void set_state(struct conn *c, enum conn_state to)
 {
     CHECK(conn_arrow[c->state] & BIT(to));
+    if (is_under_way(to) && !is_under_way(c->state)) c->redis->base.loop->owed++;
+    if (is_under_way(c->state) && !is_under_way(to)) c->redis->base.loop->owed--;
     c->state = to;
 }
 
@@ -180,14 +187,15 @@ enum greeting_step {
     GREET_SLOTS,
 };
 
-static void greet(struct conn *c, enum greeting_step step, int argc, const char **argv)
+/* False: it could not be sent; the caller has to give the connection up. */
+static bool greet(struct conn *c, enum greeting_step step, int argc, const char **argv)
 {
     size_t lens[4];
     for (int i = 0; i < argc; i++) lens[i] = strlen(argv[i]);
     struct greeting *g = &c->greetings[c->greetings_sent++];
     g->step = step;
     g->command.deadline_ms = now_ms(c) + CONNECT_MS;
-    conn_send(c, &g->command, argc, argv, lens);
+    return conn_send(c, &g->command, argc, argv, lens);
 }
 
 /* False: the connection is down. */
@@ -202,8 +210,10 @@ static bool introduced(struct conn *c, const char *info)
     }
     r->clustered = r->facts.cluster;
     if (!r->clustered) return true;
-    greet(c, GREET_SLOTS, 2, (const char *[]){ "CLUSTER", "SLOTS" });
-    conn_flush(c);
+    if (greet(c, GREET_SLOTS, 2, (const char *[]){ "CLUSTER", "SLOTS" }))
+        conn_flush(c);
+    else
+        conn_drop(c, ERR_NOMEM, "out of memory");
     return c->state == CONN_GREETING;
 }
 
@@ -233,26 +243,36 @@ static void greeted(struct command *command, struct conn *c, const redisReply *r
     if (++c->greeted == c->greetings_sent) greeting_over(c);
 }
 
-static void greet_all(struct conn *c)
+static bool greet_by_name(struct conn *c)
 {
     const struct redis_options *o = &c->redis->options;
+    if (!o->password) return true;
+    if (!o->user) return greet(c, GREET_AUTH, 2, (const char *[]){ "AUTH", o->password });
+    return greet(c, GREET_AUTH, 3, (const char *[]){ "AUTH", o->user, o->password });
+}
+
+static bool greet_for_work(struct conn *c)
+{
+    return greet(c, GREET_CONFIG, 3, (const char *[]){ "CONFIG", "GET", "appendfsync" }) &&
+           greet(c, GREET_CONFIG, 3, (const char *[]){ "CONFIG", "GET", "save" }) &&
+           greet(c, GREET_SCRIPT, 3, (const char *[]){ "SCRIPT", "LOAD", redis_script });
+}
+
+static void greet_all(struct conn *c)
+{
     char db[16];
-    snprintf(db, sizeof db, "%d", o->db);
+    snprintf(db, sizeof db, "%d", c->redis->options.db);
     set_state(c, CONN_GREETING);
     c->greeted = c->greetings_sent = 0;
-    if (o->password && o->user)
-        greet(c, GREET_AUTH, 3, (const char *[]){ "AUTH", o->user, o->password });
-    else if (o->password)
-        greet(c, GREET_AUTH, 2, (const char *[]){ "AUTH", o->password });
-    if (o->db) greet(c, GREET_SELECT, 2, (const char *[]){ "SELECT", db });
-    greet(c, GREET_INFO, 1, (const char *[]){ "INFO" });
-    if (!c->events->pushed) {
-        greet(c, GREET_CONFIG, 3, (const char *[]){ "CONFIG", "GET", "appendfsync" });
-        greet(c, GREET_CONFIG, 3, (const char *[]){ "CONFIG", "GET", "save" });
-        greet(c, GREET_SCRIPT, 3, (const char *[]){ "SCRIPT", "LOAD", redis_script });
-    }
-    io_want(c->redis->base.loop, &c->io, POLLIN);
-    conn_flush(c);
+    bool sent = greet_by_name(c);
+    if (c->redis->options.db)
+        sent = sent && greet(c, GREET_SELECT, 2, (const char *[]){ "SELECT", db });
+    sent = sent && greet(c, GREET_INFO, 1, (const char *[]){ "INFO" });
+    if (!c->events->pushed) sent = sent && greet_for_work(c);
+    if (sent)
+        conn_flush(c);
+    else
+        conn_drop(c, ERR_NOMEM, "out of memory");
 }
 
 /* ---- reading and writing ---- */
@@ -351,7 +371,7 @@ static bool put_command(struct buf *out, int argc, const char **argv, const size
     return false;
 }
 
-void conn_send(struct conn *c, struct command *command, int argc, const char **argv,
+bool conn_send(struct conn *c, struct command *command, int argc, const char **argv,
                const size_t *lens)
 {
     CHECK(c->state == CONN_READY || c->state == CONN_GREETING);
@@ -361,9 +381,10 @@ void conn_send(struct conn *c, struct command *command, int argc, const char **a
         err_set(&why, ERR_NOMEM, "out of memory; nothing was changed");
         command_failed(c, command, &why);
         if (command->gone) command->gone(command);
-        return;
+        return false;
     }
     list_append(&c->sent, &command->link);
+    return true;
 }
 
 void conn_ping(struct conn *c)
@@ -450,7 +471,7 @@ void conn_fini(struct conn *c)
 {
     err_set(&c->why, ERR_AMBIGUOUS, "redis: the store is closing");
     close_socket(c);
-    c->state = CONN_DOWN;
+    if (c->state != CONN_DOWN) set_state(c, CONN_DOWN);
     fail_sent(c);
     buf_fini(&c->out);
     timer_stop(c->redis->base.loop, &c->timer);

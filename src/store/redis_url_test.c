@@ -43,8 +43,7 @@ Test(redis_url, every_form)
           2 },
         { "//h?prefix=a%3ab&timeout_ms=60000&connections=16", "h", NULL, NULL, NULL, "a:b",
           6379, 0, 60000, 16 },
-        { "//h?db=4&timeout_ms=1&connections=1", "h", NULL, NULL, NULL, "once", 6379, 4, 1,
-          1 },
+        { "//h?db=4&timeout_ms=1&connections=1", "h", NULL, NULL, NULL, "once", 6379, 4, 1, 1 },
     };
     for (size_t i = 0; i < sizeof forms / sizeof forms[0]; i++) {
         struct redis_options o = parsed(forms[i].rest);

@@ -380,8 +380,9 @@ static bool list_and_sweep(const char *store, enum oom_mode mode, size_t nth)
 
 #define ON_EVERY_STORE(text, function)                                                         \
     { text, function, "memory" }, { text, function, "sqlite" }, { text, function, "tiered" },  \
+        { text, function, "tiered-sqlite" },                                                   \
     {                                                                                          \
-        text, function, "tiered-sqlite"                                                        \
+        text, function, "redis"                                                                \
     }
 
 const struct scenario engine_scenarios[] = {
