@@ -623,23 +623,28 @@ static void lane_flush(struct lane *l)
     lane_watch_deadlines(l);
 }
 
-static void drop_overdue(struct redis *r, struct list *ops)
+/* Were there any? */
+static bool drop_overdue(struct redis *r, struct list *ops)
 {
+    bool any = false;
     list_each (ops, at) {
         struct op *op = container_of(at, struct op, link);
         if (r->base.loop->now_ms < op->submitted_ms + r->options.timeout_ms) continue;
         link_remove(at);
         redis_refuse(r, op, ERR_UNAVAILABLE, "redis: not reached within the deadline");
+        any = true;
     }
+    return any;
 }
 
 static void lane_overdue(struct timer *timer)
 {
     struct lane *l = container_of(timer, struct lane, overdue);
     struct redis *r = l->node->redis;
-    drop_overdue(r, &l->again);
-    drop_overdue(r, &l->asking);
-    drop_overdue(r, &l->queued);
+    bool any = drop_overdue(r, &l->again);
+    any = drop_overdue(r, &l->asking) || any;
+    any = drop_overdue(r, &l->queued) || any;
+    if (any) conn_missed(&l->conn);
     redis_flush_later(r);
 }
 

@@ -101,6 +101,8 @@ void conn_fini(struct conn *c); /* fails what is in flight */
 void conn_use(struct conn *c);
 /* Is it known not to answer now? What is asked of it would only wait for its deadline. */
 bool conn_refuses(const struct conn *c);
+/* A deadline passed while it was being connected: nobody else has to wait for that. */
+void conn_missed(struct conn *c);
 /* READY only. Takes over the command; `argv` is copied. False: out of memory, it was failed. */
 bool conn_send(struct conn *c, struct command *command, int argc, const char **argv,
                const size_t *lens);

@@ -3,7 +3,9 @@
  * Guarantees: commands are answered in the order they were sent, each exactly once, at the latest at
  * its deadline; a connection that was lost is made again with a growing, jittered pause; a server
  * that does not answer is dropped after a few deadlines; one that cannot do the work (too old, a
- * replica, will not say what it is) counts as down, with the reason. Does not: send a command again.
+ * replica, will not say what it is) counts as down, with the reason. Does not: send a command again;
+ * resolve names without blocking (getaddrinfo() is asked once per attempt: where the resolver may
+ * hang, give an address).
  *
  * The greeting (AUTH, SELECT, INFO, SCRIPT LOAD) goes out as one pipeline with the connection.
  *
@@ -482,6 +484,15 @@ void conn_use(struct conn *c)
 {
     if (c->state == CONN_DOWN && !timer_is_set(&c->timer))
         timer_set(c->redis->base.loop, &c->timer, now_ms(c));
+}
+
+void conn_missed(struct conn *c)
+{
+    char name[100];
+    if (c->state == CONN_READY || c->failures > 0) return;
+    server_name(c, name, sizeof name);
+    err_set(&c->why, ERR_UNAVAILABLE, "redis: %s: it does not answer", name);
+    c->failures = 1;
 }
 
 bool conn_refuses(const struct conn *c)

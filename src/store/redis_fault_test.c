@@ -242,6 +242,10 @@ Test(redis_fault, greeting_without_an_answer_ends_at_the_deadline_and_may_be_clo
     cr_expect(list.op->err.code == ERR_UNAVAILABLE, "%s", list.op->err.text);
     asked_end(&claim);
     asked_end(&list);
+    asked_start(&claim, t, coord_op(VERB_CLAIM, "k", 1, NULL));
+    coord_turn(&coord); /* the next one does not pay for it */
+    cr_expect(claim.finished && claim.op->err.code == ERR_UNAVAILABLE);
+    asked_end(&claim);
     coord_close(&coord, t);
     close(fd);
 }
