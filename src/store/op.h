@@ -127,6 +127,7 @@ struct op {
     bool canceled, parked;   /* parked: a WATCH whose record is still what was seen */
     bool polled;             /* a WATCH that is executed again, just in case */
     bool degraded, at_coord; /* tiered: coord failed; coord granted the claim, has the watch */
+    bool refused;            /* tiered: by itself, and about to finish */
     void *step;              /* tiered: ready for what coord has to be told */
     struct loop *loop;
     int64_t submitted_ms;

@@ -473,6 +473,7 @@ static void refuse(struct tiered *t, struct op *op, int code, const char *text)
 {
     op_clear_answer(op);
     err_set(&op->err, code, "%s", text);
+    op->refused = true;
     list_append(&t->refused, &op->link);
     task_post(t->base.loop, &t->refuse);
 }
@@ -604,7 +605,7 @@ static void (*const submit_verb[VERBS])(struct tiered *, struct op *) = {
 static void tiered_submit(struct store *s, struct op *op)
 {
     struct tiered *t = (struct tiered *)s;
-    op->at_coord = false;
+    op->at_coord = op->refused = false;
     op->degraded = t->open;
     submit_verb[op->verb](t, op);
 }
@@ -612,7 +613,7 @@ static void tiered_submit(struct store *s, struct op *op)
 static void tiered_cancel(struct store *s, struct op *op)
 {
     struct tiered *t = (struct tiered *)s;
-    if (op->verb != VERB_WATCH || op->err.code) return; /* refused: it is about to finish */
+    if (op->verb != VERB_WATCH || op->refused) return;
     store_cancel(op->at_coord ? t->coord : t->ledger, op);
 }
 
