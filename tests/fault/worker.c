@@ -22,6 +22,7 @@
 #include <inttypes.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -58,7 +59,7 @@ struct worker {
     struct player players[THREADS];
 };
 
-static volatile sig_atomic_t over;
+static atomic_int over;
 
 static void on_signal(int number)
 {
