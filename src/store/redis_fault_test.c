@@ -578,3 +578,38 @@ Test(redis_fault, sweep_whose_connections_are_cut_at_any_moment_ends_once)
         coord_revive(&coord, s);
     }
 }
+
+static void name_on_lane(unsigned lane, unsigned from, char *ret_name, unsigned *ret_next)
+{
+    for (;; from++) {
+        snprintf(ret_name, 16, "k%u", from);
+        struct op *op = coord_op(VERB_PEEK, ret_name, 0, NULL);
+        bool there = lane_of((struct redis *)s, op) == &inside()->seed_node->lanes[lane];
+        op_free(op);
+        if (!there) continue;
+        *ret_next = from + 1;
+        return;
+    }
+}
+
+/* It looks by the first connection and drops by the second; the first is lost in between. */
+Test(redis_fault, sweep_whose_way_to_look_is_lost_while_it_drops_ends_once)
+{
+    struct asked sweep;
+    struct conn *first = &((struct redis *)s)->seed_node->lanes[0].conn;
+    char name[16];
+    for (unsigned i = 0, next = 0; i < 600; i++) {
+        name_on_lane(1, next, name, &next);
+        outcome(VERB_CLAIM, name, 1);
+    }
+    coord_pass(&coord, COORD_LEASE_MS + ABANDONED_KEEP_MS);
+    asked_start(&sweep, s, walk_op(VERB_EXPIRE, 1000));
+    while (inside()->in_flight < 2 || !list_empty(&first->sent)) {
+        loop_sleep(&coord.world.loop, 10);
+        loop_turn(&coord.world.loop, coord.world.mono_ms);
+    }
+    conn_drop(first, ERR_UNAVAILABLE, "lost");
+    COORD_UNTIL(&coord, sweep.finished);
+    cr_expect(sweep.op->err.code == 0 && sweep.op->count > 0 && sweep.op->count < 600);
+    asked_end(&sweep);
+}

@@ -158,7 +158,8 @@ static struct op *list_op(enum verb verb)
 Test(redis, list_passes_over_what_is_not_ours)
 {
     struct bytes key = coord_key(&coord, "");
-    uint8_t header[HEADER_BYTES] = { RECORD_DONE };
+    /* Alive, if it were ours: done at 2^40 ms, kept for as long. */
+    uint8_t header[HEADER_BYTES] = { RECORD_DONE, [49 + 5] = 1, [57 + 5] = 1 };
     int brace = (int)key.len - 3; /* "prefix:{0}" */
     outcome(a, VERB_CLAIM, "k", 1, NULL);
     coord_ask(&coord, "SET %b%s %b", key.data, (size_t)brace, ":", header, sizeof header);
