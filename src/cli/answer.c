@@ -12,9 +12,9 @@ static bool is_refusal(int outcome)
 
 json_t *answer_json(const struct once_answer *a)
 {
-    json_t *o =
-        json_pack("{s:s, s:b, s:b, s:i}", "outcome", once_outcome_name(a->outcome), "degraded",
-                  a->degraded, "durable", a->durable, "exit_status", once_outcome_exit_status(a->outcome));
+    json_t *o = json_pack("{s:s, s:b, s:b, s:i}", "outcome", once_outcome_name(a->outcome),
+                          "degraded", a->degraded, "durable", a->durable, "exit_status",
+                          once_outcome_exit_status(a->outcome));
     if (!o) return NULL;
     json_object_set_new(o, "waited_ms", json_integer(a->waited_ms));
     if (a->outcome == ONCE_CLAIMED) {
