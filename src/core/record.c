@@ -4,6 +4,23 @@
 #include "base/check.h"
 #include "base/museum.h"
 
+static bool time_makes_sense(int64_t ms)
+{
+    return ms >= -TIME_MS_MAX && ms <= TIME_MS_MAX;
+}
+
+const char *record_nonsense(const struct record *r)
+{
+    if (r->state != RECORD_PENDING && r->state != RECORD_DONE) return "unknown state";
+    if (r->fence < 1 || r->fence > (uint64_t)FENCE_MAX) return "impossible fence";
+    if (r->lease_ms < 0 || !time_makes_sense(r->lease_ms)) return "impossible lease";
+    if (r->retain_ms < 0 || !time_makes_sense(r->retain_ms)) return "impossible retention";
+    if (!time_makes_sense(r->claimed_at_ms)) return "impossible time of the claim";
+    if (!time_makes_sense(r->lease_until_ms)) return "impossible end of the lease";
+    if (!time_makes_sense(r->done_at_ms)) return "impossible time of the publish";
+    return NULL;
+}
+
 int64_t record_gone_at_ms(const struct record *r)
 {
     if (r->state == RECORD_DONE) return r->done_at_ms + r->retain_ms;

@@ -53,6 +53,14 @@ struct record {
     struct blob *value; /* DONE only; NULL: it was done, the answer was not kept */
 };
 
+#define FENCE_MAX (INT64_C(1) << 62)   /* a version is a fence and one bit */
+#define TIME_MS_MAX (INT64_C(1) << 60) /* no sum of the times of a record overflows */
+
+/* What the rules rely on, for a store that reads what others may have written: NULL, or what is
+ * wrong with it. Not among it: a lease that ends before the claim, which a clock that went back
+ * leaves behind. */
+const char *record_nonsense(const struct record *r);
+
 /* From this time on the record counts as absent, whether or not it was swept already. */
 int64_t record_gone_at_ms(const struct record *r);
 

@@ -5,9 +5,6 @@
 
 #include <string.h>
 
-#define FENCE_MAX (INT64_C(1) << 62)   /* a version is a fence and one bit */
-#define TIME_MS_MAX (INT64_C(1) << 60) /* no sum of the times of a record overflows */
-
 /* How far ahead of its time the sweep may look at a row. As long as the column stays the same,
  * a change leaves the indexes alone: measured, a publish then costs a third less. */
 #define SWEEP_EARLY_MS INT64_C(3600000)
@@ -64,22 +61,6 @@ enum {
     ROW_KEY,   /* PGSQL_SCAN */
 };
 
-static bool time_makes_sense(int64_t ms)
-{
-    return ms >= -TIME_MS_MAX && ms <= TIME_MS_MAX;
-}
-
-static const char *row_nonsense(const struct record *r)
-{
-    if (r->state != RECORD_PENDING && r->state != RECORD_DONE) return "unknown state";
-    if (r->lease_ms < 0 || !time_makes_sense(r->lease_ms)) return "impossible lease";
-    if (r->retain_ms < 0 || !time_makes_sense(r->retain_ms)) return "impossible retention";
-    if (!time_makes_sense(r->claimed_at_ms)) return "impossible time of the claim";
-    if (!time_makes_sense(r->lease_until_ms)) return "impossible end of the lease";
-    if (!time_makes_sense(r->done_at_ms)) return "impossible time of the publish";
-    return NULL;
-}
-
 static bool bad(struct slot *s, const char *nonsense)
 {
     err_set(&s->bad, ERR_CORRUPT, "postgres: a stored claim has an %s", nonsense);
@@ -99,7 +80,7 @@ static bool decode_record(struct slot *s, const PGresult *q, int row, int column
     };
     struct bytes token = pg_bytes(q, row, column + ROW_TOKEN);
     struct bytes fingerprint = pg_bytes(q, row, column + ROW_FINGERPRINT);
-    const char *nonsense = row_nonsense(&r);
+    const char *nonsense = record_nonsense(&r);
     if (nonsense) return bad(s, nonsense);
     if (token.len != sizeof r.token.bytes) return bad(s, "impossible token");
     if (fingerprint.len > FINGERPRINT_BYTES_MAX) return bad(s, "overlong fingerprint");

@@ -17,9 +17,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define FENCE_MAX (INT64_C(1) << 62)   /* a version is a fence and one bit */
-#define TIME_MS_MAX (INT64_C(1) << 60) /* no sum of the times of a record overflows */
-
 static struct sqlite *sqlite_of(struct store *s)
 {
     return container_of(s, struct sqlite, base);
@@ -62,31 +59,11 @@ static struct bytes column_bytes(sqlite3_stmt *q, int column)
     return bytes_of(data, (size_t)sqlite3_column_bytes(q, column));
 }
 
-static bool time_makes_sense(int64_t ms)
-{
-    return ms >= -TIME_MS_MAX && ms <= TIME_MS_MAX;
-}
-
-/* What the rules rely on. Not among it: a lease that ends before the claim, which a clock that
- * went back leaves behind (R6). */
-static const char *row_nonsense(const struct record *r, int64_t fence)
-{
-    if (r->state != RECORD_PENDING && r->state != RECORD_DONE) return "unknown state";
-    if (fence < 1 || fence > FENCE_MAX) return "impossible fence";
-    if (r->lease_ms < 0 || !time_makes_sense(r->lease_ms)) return "impossible lease";
-    if (r->retain_ms < 0 || !time_makes_sense(r->retain_ms)) return "impossible retention";
-    if (!time_makes_sense(r->claimed_at_ms)) return "impossible time of the claim";
-    if (!time_makes_sense(r->lease_until_ms)) return "impossible end of the lease";
-    if (!time_makes_sense(r->done_at_ms)) return "impossible time of the publish";
-    return NULL;
-}
-
 static int row_decode(sqlite3_stmt *q, struct row *ret_row, struct err *reterr)
 {
-    int64_t fence = sqlite3_column_int64(q, COL_FENCE);
     struct record r = {
         .state = (enum record_state)sqlite3_column_int(q, COL_STATE),
-        .fence = (uint64_t)fence,
+        .fence = (uint64_t)sqlite3_column_int64(q, COL_FENCE),
         .claimed_at_ms = sqlite3_column_int64(q, COL_CLAIMED_AT),
         .lease_ms = sqlite3_column_int64(q, COL_LEASE),
         .lease_until_ms = sqlite3_column_int64(q, COL_LEASE_UNTIL),
@@ -95,7 +72,7 @@ static int row_decode(sqlite3_stmt *q, struct row *ret_row, struct err *reterr)
     };
     struct bytes token = column_bytes(q, COL_TOKEN);
     struct bytes fingerprint = column_bytes(q, COL_FINGERPRINT);
-    const char *nonsense = row_nonsense(&r, fence);
+    const char *nonsense = record_nonsense(&r);
     if (token.len != sizeof r.token.bytes) nonsense = "token of the wrong length";
     if (fingerprint.len > FINGERPRINT_BYTES_MAX) nonsense = "fingerprint too long";
     if (nonsense)
