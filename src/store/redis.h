@@ -1,10 +1,11 @@
 /* redis.h - the parts of the Redis store; private to it.
  *
- *   redis.c          ops into batches, answers into ops, watches
+ *   redis.c          ops into batches, answers into ops
  *   redis_conn.c     one connection: connecting, greeting, commands in flight, deadlines
  *   redis_nodes.c    which server has which record: one, or the masters of a cluster
  *   redis_walk.c     listing, counting and sweeping, which look at every record
  *   redis_url.c      what is behind "redis:"
+ *   redis_inbox.c    being told of what others change
  *   redis_facts.c    what a server says of itself
  *   redis.lua        the rules, as one atomic step in the server */
 #ifndef STORE_REDIS_H
@@ -183,8 +184,9 @@ struct redis {
     size_t in_flight;  /* ops, the parked ones too */
 };
 
-void redis_finish(struct redis *r, struct op *op);  /* its err or out is set; told next turn */
-void redis_enqueue(struct redis *r, struct op *op); /* a keyed op, into its lane */
+void redis_finish(struct redis *r, struct op *op); /* its err or out is set; told next turn */
+void redis_ask_again(struct redis *r, struct op *op); /* a WATCH, as if it were new */
+void redis_enqueue(struct redis *r, struct op *op);   /* a keyed op, into its lane */
 void redis_refuse(struct redis *r, struct op *op, int code, const char *text);
 void redis_flush_later(struct redis *r);
 /* Is it the error of this name? Does it promise that the script has changed nothing? */
@@ -193,6 +195,11 @@ bool error_did_nothing(const char *text);
 /* The record behind a reply; false: it is none. The value stays in `bytes`. */
 bool record_unpack(struct bytes packed, struct record *ret_record, struct bytes *ret_value,
                    bool *ret_kept);
+
+/* ---- redis_inbox.c ---- */
+
+void inbox_init(struct redis *r);
+void inbox_net(struct redis *r); /* somebody is parked: look again in a while, told or not */
 
 /* ---- redis_facts.c ---- */
 
