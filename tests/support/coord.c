@@ -243,13 +243,14 @@ static bool answers(struct coord *c, struct store *s, int64_t until_ms)
     return well;
 }
 
+/* Time passes only while nothing is under way: a server that has yet to answer in real time must
+ * not miss deadlines of ours. */
 void coord_revive(struct coord *c, struct store *s)
 {
     int64_t until_ms = coord_patience();
     while (!answers(c, s, until_ms)) {
+        for (; c->world.loop.owed > 0; coord_turn(c)) coord_sleep(c, until_ms);
         coord_pass(c, 1000);
-        coord_sleep(c, until_ms);
-        coord_turn(c);
     }
 }
 
