@@ -27,9 +27,12 @@ enum {
     BATCHES_SINGLE = 2, /* in flight on a connection: while two are under way, more gathers */
     BATCHES_CLUSTER = 256,
     TAKE_MAX = 256, /* how far to look for records of the same shard */
-    GRACE_MS = 60000,
-    GRACE_TEST_MS = 86400000,
-    REQUEST_BYTES = 43,
+    REQUEST_BYTES = 44,
+    DUE_LISTS = 12, /* of what lives for a minute, four, sixteen ... ten years */
+    DUE_MS_FIRST = 60000,
+    KEY_BYTES = 100, /* of a shard */
+    FLAG_FORCE = 1,
+    FLAG_VALUE = 2,
     STATUS_OUTCOME = 15,
     STATUS_CHANGED = 16,
     STATUS_TAKEN_OVER = 32,
@@ -122,6 +125,16 @@ static int answer_take(struct op *op, struct bytes packed, struct moment at)
     return 0;
 }
 
+/* What the script says of a whole shard is for the walk. */
+static void answer_whole(struct redis *r, struct op *op, struct bytes packed, struct moment at)
+{
+    op->out.outcome = OUTCOME_OK;
+    op->stats.now_ms = at.now_ms;
+    op->stats.fence_floor = r->fence_floor;
+    op->out.value = blob_new(bytes_of(packed.data + 1, packed.len - 1));
+    if (!op->out.value) err_set(&op->err, ERR_NOMEM, "out of memory for the answer");
+}
+
 static void answer_op(struct redis *r, struct op *op, const redisReply *reply, struct moment at)
 {
     op_clear_answer(op);
@@ -131,6 +144,8 @@ static void answer_op(struct redis *r, struct op *op, const redisReply *reply, s
     else if (packed.data[0] == STATUS_FAILED)
         err_set(&op->err, ERR_CORRUPT, "redis: the key of this record: %.*s",
                 (int)packed.len - 1, packed.data + 1);
+    else if (is_whole_frame(op->frame))
+        answer_whole(r, op, packed, at);
     else
         answer_take(op, packed, at);
     if (op->wants_facts) facts_tell(op, &r->facts);
@@ -381,84 +396,111 @@ static uint8_t *put_bytes(uint8_t *at, struct bytes content)
     return at + content.len;
 }
 
-/* The arguments of one command and the bytes they are made of. */
+/* The arguments of one command, and the bytes of those that are made for it. */
 struct argv {
     const char *at[5 + BATCH_MAX * 3];
     size_t lens[5 + BATCH_MAX * 3];
     int count;
+    size_t used;
+    uint8_t
+        memory[2 * KEY_BYTES + DUE_LISTS + BATCH_MAX * (REQUEST_BYTES + FINGERPRINT_BYTES_MAX)];
 };
 
 static void argv_add(struct argv *a, const void *data, size_t len)
 {
-    a->at[a->count] = data;
+    a->at[a->count] = data ? data : "";
     a->lens[a->count++] = len;
 }
 
-static size_t key_put(const struct redis *r, unsigned shard, struct bytes frame, uint8_t *out)
+/* Where the next made one begins. */
+static uint8_t *argv_room(struct argv *a)
 {
-    int len = sprintf((char *)out, "%s:{%u}", r->options.prefix, shard);
-    if (frame.len == 0) return (size_t)len;
-    out[len++] = ':';
-    memcpy(out + len, frame.data, frame.len);
-    return (size_t)len + frame.len;
+    return a->memory + a->used;
 }
 
-static size_t head_put(struct redis *r, uint8_t *out)
+static void argv_made(struct argv *a, size_t len)
 {
+    argv_add(a, argv_room(a), len);
+    a->used += len;
+    CHECK(a->used <= sizeof a->memory);
+}
+
+static void put_shard(struct argv *a, const struct redis *r, unsigned shard)
+{
+    argv_made(a, (size_t)snprintf((char *)argv_room(a), KEY_BYTES, "%s:{%u}", r->options.prefix,
+                                  shard));
+}
+
+/* In which list of its shard the script notes what an op leaves behind. A list is in the order of its
+ * notes, so what is in it should live about as long. */
+static unsigned due_list(const struct op *op)
+{
+    int64_t life_ms = op->verb == VERB_CLAIM ? op->in.lease_ms + op->in.retain_ms : 0;
+    unsigned list = 0;
+    for (int64_t ms = DUE_MS_FIRST; ms < life_ms && list < DUE_LISTS - 1; ms *= 4) list++;
+    return list;
+}
+
+static uint8_t *put_lists(uint8_t *at, const struct batch *b)
+{
+    bool needed[DUE_LISTS] = { false };
+    for (unsigned i = 0; i < b->count; i++)
+        if (b->ops[i]->verb == VERB_CLAIM || b->ops[i]->verb == VERB_WATCH)
+            needed[due_list(b->ops[i])] = true;
+    for (unsigned list = 0; list < DUE_LISTS; list++)
+        if (needed[list]) *at++ = (uint8_t)list;
+    return at;
+}
+
+static void put_head(struct argv *a, const struct batch *b)
+{
+    struct redis *r = b->lane->node->redis;
     int64_t now_ms = r->env.wall_rules ? clock_now_ms(&r->env.wall) : 0;
     size_t prefix_len = strlen(r->options.prefix);
-    uint8_t *at = put_le(out, (uint64_t)now_ms, 8);
+    uint8_t *at = put_le(argv_room(a), (uint64_t)now_ms, 8);
     at = put_le(at, rng_u64(r->env.rng) | 1, 8);
-    at = put_le(at, r->env.wall_rules ? GRACE_TEST_MS : GRACE_MS, 8);
     at = put_bytes(at, bytes_of(r->inbox, INBOX_BYTES));
     at = put_le(at, prefix_len, 2);
     at = put_bytes(at, bytes_of(r->options.prefix, prefix_len));
-    return (size_t)(at - out);
+    at = put_lists(at, b);
+    argv_made(a, (size_t)(at - argv_room(a)));
 }
 
-static size_t request_put(const struct op *op, uint8_t *out)
+static void put_request(struct argv *a, const struct op *op)
 {
     const struct request *in = &op->in;
-    unsigned flags = (in->force ? 1 : 0) | (in->value ? 2 : 0);
-    uint8_t *at = put_le(out, op->verb, 1);
+    unsigned flags = (in->force ? FLAG_FORCE : 0) | (in->value ? FLAG_VALUE : 0);
+    uint8_t *at = put_le(argv_room(a), op->verb, 1);
     at = put_le(at, flags, 1);
+    at = put_le(at, due_list(op), 1);
     at = put_bytes(at, bytes_of(in->token.bytes, 16));
     at = put_le(at, (uint64_t)in->lease_ms, 8);
     at = put_le(at, (uint64_t)in->retain_ms, 8);
     at = put_le(at, op->seen, 8);
     at = put_le(at, in->fingerprint.len, 1);
     at = put_bytes(at, in->fingerprint);
-    return (size_t)(at - out);
+    argv_made(a, (size_t)(at - argv_room(a)));
+}
+
+static void put_op(struct argv *a, const struct op *op)
+{
+    struct bytes value = blob_bytes(op->in.value);
+    argv_add(a, op->frame.data, op->frame.len);
+    put_request(a, op);
+    if (op->in.value) argv_add(a, value.data, value.len);
 }
 
 static void batch_send(struct batch *b)
 {
-    struct redis *r = b->lane->node->redis;
-    struct argv a = { .count = 0 };
-    uint8_t memory[(BATCH_MAX + 2) *
-                   (KEY_FRAME_BYTES_MAX + 80 + REQUEST_BYTES + FINGERPRINT_BYTES_MAX)];
-    uint8_t *at = memory;
-    char keys[12];
+    struct argv a;
+    a.count = 0;
+    a.used = 0;
     argv_add(&a, "EVALSHA", 7);
     argv_add(&a, b->lane->conn.sha, strlen(b->lane->conn.sha));
-    argv_add(&a, keys, (size_t)snprintf(keys, sizeof keys, "%u", b->count + 1));
-    for (unsigned i = 0; i <= b->count; i++) {
-        struct bytes frame = i ? b->ops[i - 1]->frame : bytes_of(NULL, 0);
-        size_t len = key_put(r, b->shard, frame, at);
-        argv_add(&a, at, len);
-        at += len;
-    }
-    size_t head_len = head_put(r, at);
-    argv_add(&a, at, head_len);
-    at += head_len;
-    for (unsigned i = 0; i < b->count; i++) {
-        size_t len = request_put(b->ops[i], at);
-        struct bytes value = blob_bytes(b->ops[i]->in.value);
-        argv_add(&a, at, len);
-        at += len;
-        if (b->ops[i]->in.value)
-            argv_add(&a, value.data ? value.data : (const uint8_t *)"", value.len);
-    }
+    argv_add(&a, "1", 1);
+    put_shard(&a, b->lane->node->redis, b->shard);
+    put_head(&a, b);
+    for (unsigned i = 0; i < b->count; i++) put_op(&a, b->ops[i]);
     conn_send(&b->lane->conn, &b->command, a.count, a.at, a.lens);
 }
 
@@ -488,21 +530,45 @@ static void send_plain(struct conn *c, int argc, const char **argv)
     conn_send(c, command, argc, argv, lens);
 }
 
-/* Takes the first op and those of its shard. */
+/* The frames of a batch. */
+struct frames {
+    const struct op *ops[BATCH_MAX * 2]; /* by hash; at most half of them are taken */
+};
+
+/* False: it was there already. */
+static bool frames_add(struct frames *f, const struct redis *r, const struct op *op)
+{
+    if (op->frame.len == 0) return true; /* about no record */
+    size_t slots = sizeof f->ops / sizeof f->ops[0];
+    size_t at = (size_t)siphash13(r->seed, op->frame) % slots;
+    for (; f->ops[at]; at = (at + 1) % slots)
+        if (bytes_eq(f->ops[at]->frame, op->frame)) return false;
+    f->ops[at] = op;
+    return true;
+}
+
+/* Takes the first op and those of its shard, one per record: what is decided twice in a step would
+ * have to be read twice. Who is about the whole shard goes alone. */
 static void batch_fill(struct batch *b, struct list *queue)
 {
     struct redis *r = b->lane->node->redis;
+    struct frames frames = { 0 };
     unsigned looked = 0;
+    bool alone = false;
     list_each (queue, at) {
         struct op *op = container_of(at, struct op, link);
         unsigned shard = shard_of(r, op->frame);
-        if (b->count == 0) b->shard = shard;
-        if (shard == b->shard) {
+        bool whole = is_whole_frame(op->frame);
+        if (b->count == 0) {
+            b->shard = shard;
+            alone = whole;
+        }
+        if (shard == b->shard && (b->count == 0 || !whole) && frames_add(&frames, r, op)) {
             link_remove(at);
             b->ops[b->count++] = op;
             if (op->verb == VERB_WATCH) list_append(&r->asked, &op->link);
         }
-        if (b->count == BATCH_MAX || ++looked == TAKE_MAX) break;
+        if (alone || b->count == BATCH_MAX || ++looked == TAKE_MAX) break;
     }
 }
 
@@ -731,7 +797,6 @@ static void redis_turn(struct task *task)
         struct node *n = container_of(at, struct node, link);
         for (unsigned i = 0; i < r->options.lanes; i++) lane_flush(&n->lanes[i]);
     }
-    walks_resume(r);
     tell_finished(r);
 }
 
@@ -749,25 +814,13 @@ void redis_enqueue(struct redis *r, struct op *op)
     redis_flush_later(r);
 }
 
-/* Records go by themselves when their time to live is over. */
-static void nothing_to_do(struct redis *r, struct op *op)
-{
-    op_clear_answer(op);
-    op->out.outcome = OUTCOME_OK;
-    op->epoch = r->base.epoch;
-    redis_finish(r, op);
-}
-
 static void redis_submit(struct store *s, struct op *op)
 {
     struct redis *r = (struct redis *)s;
     if (op->verb == VERB_SCAN || op->verb == VERB_STATS || op->verb == VERB_EXPIRE) {
         r->in_flight++;
         s->loop->owed++;
-        if (op->routine)
-            nothing_to_do(r, op);
-        else
-            walk_start(r, op);
+        walk_start(r, op);
         return;
     }
     if (op->verb == VERB_WATCH) conn_use(&r->inbox_conn);
@@ -812,7 +865,6 @@ static void redis_init(struct redis *r, const struct store_env *env)
     list_init(&r->nodes);
     list_init(&r->asked);
     list_init(&r->finished);
-    list_init(&r->walks);
     task_init(&r->turn, redis_turn);
     watches_init(&r->watches, (uint64_t[2]){ rng_u64(env->rng), rng_u64(env->rng) });
     inbox_init(r);

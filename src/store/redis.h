@@ -3,7 +3,7 @@
  *   redis.c          ops into batches, answers into ops
  *   redis_conn.c     one connection: connecting, greeting, commands in flight, deadlines
  *   redis_nodes.c    which server has which record: one, or the masters of a cluster
- *   redis_walk.c     listing, counting and sweeping, which look at every record
+ *   redis_walk.c     listing, counting and sweeping, which are about all records
  *   redis_url.c      what is behind "redis:"
  *   redis_inbox.c    being told of what others change
  *   redis_facts.c    what a server says of itself
@@ -25,6 +25,7 @@ enum {
     SLOTS = 16384, /* of a cluster */
     SHARDS = 1024, /* of a cluster; a single server has one */
     BATCH_MAX = 64,
+    WHOLE_FRAME_BYTES = 3,
 };
 
 extern const char redis_script[];
@@ -144,6 +145,10 @@ void nodes_fini(struct redis *r);
 /* Where an op belongs, as far as is known. */
 struct lane *lane_of(struct redis *r, const struct op *op);
 unsigned shard_of(const struct redis *r, struct bytes frame);
+unsigned shard_count(const struct redis *r);
+/* What an op about a whole shard has in the place of a record's frame, which never begins so. */
+void whole_frame(unsigned shard, uint8_t out[WHOLE_FRAME_BYTES]);
+bool is_whole_frame(struct bytes frame);
 /* "MOVED 3999 127.0.0.1:6381", "ASK ..." */
 struct node *redirected(const struct conn *asked, const char *text, unsigned *ret_slot);
 void slots_learn(struct conn *c, const redisReply *reply); /* what `c` says of the cluster */
@@ -180,8 +185,7 @@ struct redis {
     struct conn inbox_conn;
     struct command subscribe;
     bool inbox_pinged;
-    struct list walks; /* struct walk: waiting for a connection */
-    size_t in_flight;  /* ops, the parked ones too */
+    size_t in_flight; /* ops, the parked ones too */
 };
 
 void redis_finish(struct redis *r, struct op *op); /* its err or out is set; told next turn */
@@ -211,6 +215,5 @@ void facts_tell(struct op *op, const struct redis_facts *f);
 /* ---- redis_walk.c ---- */
 
 void walk_start(struct redis *r, struct op *op);
-void walks_resume(struct redis *r); /* those that wait for a connection */
 
 #endif

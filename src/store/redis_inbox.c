@@ -94,7 +94,7 @@ static void inbox_down(struct conn *c)
     }
 }
 
-/* What a message says: is the answer in it, the record's key with its length, and what the record
+/* What a message says: is the answer in it, the record's frame with its length, and what the record
  * is now, unless it is gone. */
 struct news {
     struct bytes frame, fingerprint, value;
@@ -106,13 +106,10 @@ static bool news_read(struct bytes message, struct news *ret)
 {
     *ret = (struct news){ 0 };
     if (message.len < 3) return false;
-    size_t key_len = message.data[1] | (size_t)message.data[2] << 8;
-    if (message.len < 3 + key_len) return false;
-    const uint8_t *key = message.data + 3, *end = key + key_len;
-    const uint8_t *brace = memchr(key, '}', key_len);
-    if (!brace || brace + 2 >= end) return false;
-    ret->frame = bytes_of(brace + 2, (size_t)(end - brace - 2));
-    struct bytes packed = bytes_of(end, message.len - 3 - key_len), rest;
+    size_t frame_len = message.data[1] | (size_t)message.data[2] << 8, before = 3 + frame_len;
+    if (message.len < before) return false;
+    ret->frame = bytes_of(message.data + 3, frame_len);
+    struct bytes packed = bytes_of(message.data + before, message.len - before), rest;
     ret->there = record_unpack(packed, &ret->record, &rest, &ret->kept);
     if (!ret->there || !message.data[0]) return true;
     size_t fingerprint_len = packed.data[65];

@@ -1,12 +1,12 @@
 /* redis_nodes.c - which server has which record.
  *
  * A single server has one shard with everything in it. In a cluster a record belongs to one of
- * SHARDS shards by its key, and every shard, with its meta, to one slot: `prefix:{7}:frame`. So
- * whatever one step touches is on one server, and a step may carry several records of a shard.
+ * SHARDS shards by its key. A shard is one Redis key, `prefix:{7}`. So whatever one step touches is
+ * on one server, and a step may carry several records of a shard.
  *
- * What is known of the cluster is corrected by the servers (MOVED), and asked for again, of any
- * server that is there, when one is not. While a slot moves, Redis refuses steps whose records are
- * half here and half there (TRYAGAIN): those are unavailable until it has moved. */
+ * What is known of the cluster is corrected by the servers (MOVED, and ASK while a slot moves: a shard
+ * is one key, so it is always whole, here or there), and asked for again, of any server that is
+ * there, when one is not. */
 #include "base/check.h"
 #include "base/map.h"
 #include "store/redis.h"
@@ -26,10 +26,28 @@ uint16_t crc16(struct bytes content)
     return crc;
 }
 
+unsigned shard_count(const struct redis *r)
+{
+    return r->clustered ? SHARDS : 1;
+}
+
+void whole_frame(unsigned shard, uint8_t out[WHOLE_FRAME_BYTES])
+{
+    out[0] = 0;
+    out[1] = (uint8_t)shard;
+    out[2] = (uint8_t)(shard >> 8);
+}
+
+bool is_whole_frame(struct bytes frame)
+{
+    return frame.len == WHOLE_FRAME_BYTES && frame.data[0] == 0;
+}
+
 /* The same in every process, so the hash has a fixed seed. */
 unsigned shard_of(const struct redis *r, struct bytes frame)
 {
     if (!r->clustered) return 0;
+    if (is_whole_frame(frame)) return frame.data[1] | (unsigned)frame.data[2] << 8;
     return (unsigned)(siphash13((uint64_t[2]){ 0, 0 }, frame) % SHARDS);
 }
 

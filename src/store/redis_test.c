@@ -79,12 +79,14 @@ Test(redis, values_of_every_size_come_back_byte_for_byte)
     }
 }
 
-/* ---- keys in the way ---- */
+/* ---- what others left in the way ---- */
 
 static void put_in_the_way(const char *name, const void *content, size_t len)
 {
-    struct bytes key = coord_key(&coord, name);
-    cr_assert_str_eq(coord_ask(&coord, "SET %b %b", key.data, key.len, content, len), "OK");
+    struct bytes field = coord_field(name);
+    cr_assert_str_eq(coord_ask(&coord, "HSET %s %b %b", coord_shard(&coord), field.data,
+                               field.len, content, len),
+                     "1");
 }
 
 /* One connection: the three are one step. */
@@ -104,14 +106,6 @@ static void expect_fails_alone(const char *name)
     asked_end(&bad);
     asked_end(&after);
     coord_close(&coord, s);
-}
-
-Test(redis, key_of_another_type_fails_alone)
-{
-    struct bytes key = coord_key(&coord, "list");
-    coord_ask(&coord, "RPUSH %b x", key.data, key.len);
-    expect_fails_alone("list");
-    cr_expect_str_eq(coord_ask(&coord, "LLEN %b", key.data, key.len), "1");
 }
 
 Test(redis, truncated_record_fails_alone)
@@ -134,16 +128,17 @@ Test(redis, record_cut_in_its_fingerprint_or_of_no_known_state_fails_alone)
     expect_fails_alone("unknown");
 }
 
-Test(redis, meta_that_is_none_is_corrupt_and_left_alone)
+Test(redis, shard_that_is_none_is_told_and_left_alone)
 {
-    struct bytes key = coord_key(&coord, "");
-    size_t meta_len = key.len - 3; /* without ":\001s" */
-    coord_ask(&coord, "SET %b x", key.data, meta_len);
+    const char *shard = coord_shard(&coord);
+    coord_ask(&coord, "HSET %s %s x", shard, "");
     cr_expect(coord_fails(&coord, a, VERB_CLAIM, "k", 1).code == ERR_CORRUPT);
-    coord_ask(&coord, "DEL %b", key.data, meta_len);
-    coord_ask(&coord, "RPUSH %b x", key.data, meta_len);
+    cr_expect_str_eq(coord_ask(&coord, "HLEN %s", shard), "1");
+    coord_ask(&coord, "DEL %s", shard);
+    coord_ask(&coord, "RPUSH %s x", shard);
     cr_expect(coord_fails(&coord, a, VERB_CLAIM, "k", 1).code == ERR_UNAVAILABLE);
-    coord_ask(&coord, "DEL %b", key.data, meta_len);
+    cr_expect_str_eq(coord_ask(&coord, "LLEN %s", shard), "1");
+    coord_ask(&coord, "DEL %s", shard);
     cr_expect(outcome(a, VERB_CLAIM, "k", 1, NULL) == OUTCOME_CLAIMED);
 }
 
@@ -157,15 +152,13 @@ static struct op *list_op(enum verb verb)
 
 Test(redis, list_passes_over_what_is_not_ours)
 {
-    struct bytes key = coord_key(&coord, "");
     /* Alive, if it were ours: done at 2^40 ms, kept for as long. */
     uint8_t header[HEADER_BYTES] = { RECORD_DONE, [49 + 5] = 1, [57 + 5] = 1 };
-    int brace = (int)key.len - 3; /* "prefix:{0}" */
+    const char *shard = coord_shard(&coord);
     outcome(a, VERB_CLAIM, "k", 1, NULL);
-    coord_ask(&coord, "SET %b%s %b", key.data, (size_t)brace, ":", header, sizeof header);
-    coord_ask(&coord, "SET %b%s %b", key.data, (size_t)brace, ":x", header, sizeof header);
-    coord_ask(&coord, "SET %b%s %b", key.data, (size_t)brace, ":zebra", header, sizeof header);
-    coord_ask(&coord, "RPUSH %b%s x", key.data, (size_t)brace, ":\001slist");
+    coord_ask(&coord, "HSET %s x %b", shard, header, sizeof header);
+    coord_ask(&coord, "HSET %s zebra %b", shard, header, sizeof header);
+    put_in_the_way("short", "x", 1);
     struct asked list;
     asked_start(&list, a, list_op(VERB_SCAN));
     COORD_UNTIL(&coord, list.finished);
@@ -176,34 +169,130 @@ Test(redis, list_passes_over_what_is_not_ours)
 
 /* ---- time ---- */
 
-static long long ttl_ms(const char *name)
+static long long number(const char *command, const char *key)
 {
-    struct bytes key = coord_key(&coord, name);
-    return atoll(coord_ask(&coord, "PTTL %b", key.data, key.len));
+    char full[200];
+    snprintf(full, sizeof full, "%s %s", command, key);
+    return atoll(coord_ask(&coord, full));
 }
 
-static void expect_ttl(const char *name, long long most_ms)
+/* What is not a record: the meta, the ends of lists, entries. */
+static bool is_record(const redisReply *field)
 {
-    long long ms = ttl_ms(name);
-    cr_expect(ms <= most_ms && ms > most_ms - 60000, "%s: %lld, not %lld", name, ms, most_ms);
+    return field->len > 0 && field->str[0] != 0;
 }
 
-Test(redis, records_go_by_themselves_after_retention_and_a_grace)
+static bool is_entry(const redisReply *field)
 {
-    enum { GRACE_MS = 60000 };
-    coord.world.env.wall_rules = false; /* the server's clock, as in production */
-    struct store *s = coord_open(&coord, "");
-    outcome(s, VERB_CLAIM, "k", 1, NULL);
-    expect_ttl("k", COORD_LEASE_MS + ABANDONED_KEEP_MS + GRACE_MS);
-    outcome(s, VERB_PUBLISH, "k", 1, "v");
-    expect_ttl("k", COORD_RETAIN_MS + GRACE_MS);
+    return field->len > 2 && field->str[0] == 0;
+}
+
+static long long fields(bool (*are)(const redisReply *))
+{
+    redisReply *all = coord_reply(&coord, "HKEYS %s", coord_shard(&coord));
+    long long count = 0;
+    for (size_t i = 0; i < all->elements; i++) count += are(all->element[i]);
+    freeReplyObject(all);
+    return count;
+}
+
+static size_t sweep(struct store *s)
+{
+    struct asked sweep;
+    struct op *op = list_op(VERB_EXPIRE);
+    op->routine = true;
+    asked_start(&sweep, s, op);
+    COORD_UNTIL(&coord, sweep.finished);
+    cr_expect(op->err.code == 0, "%s", op->err.text);
+    size_t count = op->count;
+    asked_end(&sweep);
+    return count;
+}
+
+Test(redis, routine_sweep_removes_what_is_due_and_nothing_else)
+{
+    outcome(a, VERB_CLAIM, "done", 1, NULL);
+    outcome(a, VERB_PUBLISH, "done", 1, "v");
+    outcome(a, VERB_CLAIM, "pending", 1, NULL);
+    cr_expect(sweep(b) == 0 && fields(is_record) == 2);
+    coord.world.wall_ms += COORD_LEASE_MS + COORD_RETAIN_MS;
+    cr_expect(sweep(b) == 1 && fields(is_record) == 1);
+    cr_expect(outcome(b, VERB_PUBLISH, "pending", 1, "late") == OUTCOME_OK);
+    coord.world.wall_ms += COORD_LEASE_MS + ABANDONED_KEEP_MS + COORD_RETAIN_MS;
+    cr_expect(sweep(a) == 1 && fields(is_record) == 0 && fields(is_entry) == 0);
+    cr_expect(sweep(b) == 0);
+}
+
+Test(redis, record_that_was_granted_again_is_noted_once)
+{
+    for (int i = 0; i < 20; i++) {
+        outcome(a, VERB_CLAIM, "lock", 1, NULL);
+        coord.world.wall_ms += COORD_LEASE_MS;
+        cr_expect(coord_do(&coord, a, VERB_CLAIM, "lock", 2, NULL).taken_over);
+        outcome(a, VERB_RELEASE, "lock", 2, NULL);
+        coord.world.wall_ms++;
+    }
+    outcome(a, VERB_CLAIM, "lock", 1, NULL);
+    coord.world.wall_ms += COORD_LEASE_MS + COORD_RETAIN_MS;
+    cr_expect(sweep(a) == 0 && fields(is_record) == 1);
+    cr_expect(fields(is_entry) == 1, "%lld", fields(is_entry));
+}
+
+Test(redis, sweep_takes_many_and_stops_at_its_limit)
+{
+    enum { COUNT = 1500 };
+    static struct asked claims[COUNT];
+    char name[16];
+    for (int i = 0; i < COUNT; i++) {
+        snprintf(name, sizeof name, "k%d", i);
+        asked_start(&claims[i], a, coord_op(VERB_CLAIM, name, 1, NULL));
+    }
+    for (int i = 0; i < COUNT; i++) {
+        COORD_UNTIL(&coord, claims[i].finished);
+        asked_end(&claims[i]);
+    }
+    coord.world.wall_ms += COORD_LEASE_MS + ABANDONED_KEEP_MS + COORD_RETAIN_MS;
+    size_t swept = 0;
+    for (size_t some; (some = sweep(a)) > 0; swept += some)
+        cr_expect(some >= 100 && some < 700);
+    cr_expect(swept == COUNT && fields(is_record) == 0 && fields(is_entry) == 0);
+}
+
+Test(redis, placeholder_of_a_watch_is_swept)
+{
     struct asked watch;
-    coord_watch(&coord, s, "k", &watch);
-    expect_ttl("k", COORD_RETAIN_MS + GRACE_MS);
-    outcome(s, VERB_FORGET, "k", 0, NULL);
+    coord_watch(&coord, a, "nobody's", &watch);
+    cr_expect(fields(is_record) == 1);
+    coord.world.wall_ms += 60000;
+    sweep(a);
+    cr_expect(fields(is_record) == 0);
+    outcome(b, VERB_CLAIM, "nobody's", 1, NULL);
+    coord_pass(&coord, 2000); /* its inbox is gone: found by the slow look */
     COORD_UNTIL(&coord, watch.finished);
     asked_end(&watch);
-    cr_expect(ttl_ms("k") == -2);
+}
+
+static void expect_ttl(long long least_ms)
+{
+    long long ms = number("PTTL", coord_shard(&coord));
+    cr_expect(ms > least_ms && ms < least_ms + 3 * ABANDONED_KEEP_MS, "%lld", ms);
+}
+
+Test(redis, shard_that_nobody_uses_any_more_goes_by_itself_later_than_its_records)
+{
+    coord.world.env.wall_rules = false; /* the server's clock, as in production */
+    struct store *s = coord_open(&coord, "");
+    outcome(s, VERB_PEEK, "k", 1, NULL);
+    expect_ttl(0);
+    outcome(s, VERB_CLAIM, "k", 1, NULL);
+    expect_ttl(COORD_LEASE_MS + ABANDONED_KEEP_MS);
+    struct op *publish = coord_op(VERB_PUBLISH, "k", 1, "v");
+    publish->in.retain_ms = 10 * ABANDONED_KEEP_MS;
+    struct asked asked;
+    asked_start(&asked, s, publish);
+    COORD_UNTIL(&coord, asked.finished);
+    asked_end(&asked);
+    expect_ttl(10 * ABANDONED_KEEP_MS);
     coord_close(&coord, s);
 }
 

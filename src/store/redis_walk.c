@@ -1,22 +1,18 @@
-/* redis_walk.c - the ops that look at every record: SCAN, STATS, EXPIRE.
+/* redis_walk.c - the ops that are about all records: SCAN, STATS, EXPIRE.
  *
- * Redis has no order of keys and no index by time, and claims do not pay for one. So these walk the
- * whole keyspace with SCAN, server by server, a few hundred keys at a time, never blocking it; what
- * they see of a record is its header at the time they came by. They are for people: records go by
- * themselves. EXPIRE drops what is past its time with the same step as any other op. A server that
- * is lost on the way, or gives a slot away, ends the walk with an error: half a list is none.
+ * They go from shard to shard, a step at a time, each step an op like any other: it has a deadline,
+ * follows a slot that moves, waits for a connection. What is seen of a record is its header at the
+ * time of the step. A step that was not answered is tried again a few times; then the walk ends with
+ * an error: half a list is none.
  *
- *   waiting for a connection --> TIME --> SCAN --> headers --> (EXPIRE: drops) --.
- *                  ^-- next server -- cursor 0 --<---------- more ----------------' */
+ * The routine EXPIRE takes out what is due by the shard's own lists, and looks at little else; one
+ * that somebody asked for looks at every record. Both drop nothing that still counts. */
 #include "base/check.h"
 #include "store/redis.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 
-#define LOOK_SCRIPT "return {redis.call('GETRANGE',KEYS[1],0,68),redis.call('STRLEN',KEYS[1])}"
-
-enum { WALK_KEYS = 200, WALK_MS = 5000 };
+enum { TRIES = 3 };
 
 struct row {
     uint8_t *frame;
@@ -26,31 +22,19 @@ struct row {
 };
 
 struct walk {
-    struct link link; /* redis.walks, while it waits for a connection */
     struct redis *redis;
     struct op *op;
-    struct node *node;
-    char cursor[24];
-    unsigned owed;   /* answers of this step */
-    size_t dropping; /* EXPIRE: of those, drops */
+    unsigned shard;
+    uint8_t frame[WHOLE_FRAME_BYTES];
+    uint64_t cursor; /* in the shard; 0: its beginning, and its end */
+    unsigned tries;  /* of this step */
+    size_t dropping; /* records */
     int64_t now_ms;
-    struct timer timer; /* waiting for a connection: until then */
+    uint64_t fence_floor; /* the highest */
     struct err failed;
     struct row *rows; /* SCAN: the smallest so far, in order; at most limit + 1 */
     size_t count;
 };
-
-struct look {
-    struct command command;
-    struct walk *walk;
-    size_t frame_len;
-    uint8_t frame[];
-};
-
-static struct conn *walk_conn(const struct walk *w)
-{
-    return &w->node->lanes[0].conn;
-}
 
 /* ---- the end ---- */
 
@@ -76,15 +60,14 @@ static void walk_end(struct walk *w)
     struct op *op = w->op;
     if (op->verb == VERB_SCAN) rows_to_scan(w);
     op->out.outcome = OUTCOME_OK;
+    op->changed = op->count > 0;
     op->epoch = r->base.epoch;
-    op->stats.fence_floor = r->fence_floor;
+    op->stats.fence_floor = w->fence_floor;
     op->stats.now_ms = w->now_ms;
     if (w->failed.code && op->count == 0)
         redis_refuse(r, op, w->failed.code, w->failed.text);
     else
         redis_finish(r, op); /* what an EXPIRE has dropped is dropped */
-    timer_stop(r->base.loop, &w->timer);
-    link_remove(&w->link);
     for (size_t i = 0; i < w->count; i++) free(w->rows[i].frame);
     free(w->rows);
     free(w);
@@ -111,7 +94,7 @@ static bool wanted(const struct op *op, const struct key *key)
     return order > 0 || (order == 0 && bytes_cmp(key->name, op->key.name) > 0);
 }
 
-/* SCAN may come by a key twice. */
+/* A shard that grows meanwhile may show a record twice. */
 static void keep_row(struct walk *w, struct row row)
 {
     struct key key = key_unframe(bytes_of(row.frame, row.frame_len));
@@ -153,17 +136,15 @@ static void count_row(struct walk *w, const struct row *row)
         stats->lapsed++;
 }
 
-static void step_answered(struct walk *w);
+static void walk_on(struct walk *w);
 
 static void dropped(struct op *child, void *ctx)
 {
     struct walk *w = ctx;
     if (child->err.code) walk_fail(w, child->err.code, child->err.text);
     if (child->changed) w->op->count++;
-    w->dropping--;
-    w->op->changed = w->op->count > 0;
     op_free(child);
-    step_answered(w);
+    if (--w->dropping == 0) walk_on(w); /* none finishes before all are under way */
 }
 
 static void drop_row(struct walk *w, const struct row *row)
@@ -178,7 +159,6 @@ static void drop_row(struct walk *w, const struct row *row)
     }
     child->verb = VERB_EXPIRE;
     op_push(child, dropped, w);
-    w->owed++;
     w->dropping++;
     redis_enqueue(w->redis, child);
 }
@@ -194,250 +174,121 @@ static void use_row(struct walk *w, struct row row)
     }
 }
 
-/* ---- looking at records ---- */
+/* ---- what a step says ---- */
 
-static void look_into(struct look *l, const redisReply *reply)
+/* Whose else a field may be, it is not a frame. */
+static bool is_frame(struct bytes frame)
 {
-    struct row row = { .frame = l->frame, .frame_len = l->frame_len };
-    struct bytes rest;
-    const redisReply *content = reply->elements == 2 ? reply->element[0] : NULL;
-    if (!content || content->type != REDIS_REPLY_STRING) return;
-    struct bytes head = bytes_of(content->str, content->len);
-    if (!record_unpack(head, &row.record, &rest, &row.kept)) return;
-    size_t before = HEADER_BYTES + head.data[65] +
-                    (size_t)INBOX_BYTES * (head.data[67] | (size_t)head.data[68] << 8);
-    size_t all = (size_t)reply->element[1]->integer;
-    row.value_bytes = all > before ? all - before : 0;
-    use_row(l->walk, row);
-}
-
-static void looked(struct command *command, struct conn *c, const redisReply *reply,
-                   const struct err *why)
-{
-    struct look *l = container_of(command, struct look, command);
-    (void)c;
-    if (why)
-        walk_fail(l->walk, ERR_UNAVAILABLE, why->text);
-    else if (reply->type == REDIS_REPLY_ARRAY)
-        look_into(l, reply);
-    else if (reply->type == REDIS_REPLY_ERROR && !error_is(reply->str, "WRONGTYPE"))
-        walk_fail(l->walk, ERR_UNAVAILABLE, reply->str);
-    step_answered(l->walk);
-}
-
-static void look_gone(struct command *command)
-{
-    free(container_of(command, struct look, command));
-}
-
-/* Of a key of ours; whose else it may be, it is not a frame. */
-static bool frame_in(struct bytes key, struct bytes *ret_frame)
-{
-    const uint8_t *brace = key.len ? memchr(key.data, '}', key.len) : NULL;
-    if (!brace || brace + 2 >= key.data + key.len) return false;
-    struct bytes frame = bytes_of(brace + 2, (size_t)(key.data + key.len - brace - 2));
     if (frame.len < 3 || frame.len > KEY_FRAME_BYTES_MAX) return false;
-    if (frame.data[0] < 1 || frame.data[0] + 2u > frame.len) return false;
-    *ret_frame = frame;
+    return frame.data[0] >= 1 && frame.data[0] + 2u <= frame.len;
+}
+
+static uint64_t le(const uint8_t *at, size_t bytes)
+{
+    uint64_t v = 0;
+    for (size_t i = bytes; i-- > 0;) v = v << 8 | at[i];
+    return v;
+}
+
+/* False: there is no more, or it is cut off. */
+static bool row_take(struct bytes *rest, struct row *ret)
+{
+    struct bytes none;
+    if (rest->len < 2) return false;
+    size_t frame_len = le(rest->data, 2), all = 2 + frame_len + HEADER_BYTES + 4;
+    if (rest->len < all) return false;
+    uint8_t *frame = (uint8_t *)rest->data + 2, *header = frame + frame_len;
+    *ret = (struct row){ .frame = frame,
+                         .frame_len = frame_len,
+                         .value_bytes = le(header + HEADER_BYTES, 4) };
+    if (!record_unpack(bytes_of(header, HEADER_BYTES), &ret->record, &none, &ret->kept))
+        ret->record.state = 0;
+    *rest = bytes_of(rest->data + all, rest->len - all);
     return true;
 }
 
-static void look_at(struct walk *w, struct bytes key)
+static void rows_use(struct walk *w, struct bytes answer)
 {
-    struct bytes frame;
-    if (!frame_in(key, &frame)) return;
-    struct look *l = malloc(sizeof *l + frame.len);
-    if (!l) {
-        walk_fail(w, ERR_NOMEM, "out of memory while listing");
+    struct row row;
+    if (answer.len < 8) {
+        walk_fail(w, ERR_CORRUPT, "redis: the script gave an answer of another kind");
         return;
     }
-    *l = (struct look){ .walk = w, .frame_len = frame.len };
-    l->command = (struct command){ .answered = looked,
-                                   .gone = look_gone,
-                                   .deadline_ms = w->redis->base.loop->now_ms + WALK_MS };
-    link_init(&l->command.link);
-    memcpy(l->frame, frame.data, frame.len);
-    w->owed++;
-    conn_send(walk_conn(w), &l->command, 4,
-              (const char *[]){ "EVAL", LOOK_SCRIPT, "1", (const char *)key.data },
-              (const size_t[]){ 4, strlen(LOOK_SCRIPT), 1, key.len });
+    w->cursor = le(answer.data, 8);
+    struct bytes rest = bytes_of(answer.data + 8, answer.len - 8);
+    while (row_take(&rest, &row))
+        if (row.record.state && is_frame(bytes_of(row.frame, row.frame_len))) use_row(w, row);
+}
+
+/* How many were removed, and whether more are due. */
+static void due_use(struct walk *w, struct bytes answer)
+{
+    if (answer.len != 5) {
+        walk_fail(w, ERR_CORRUPT, "redis: the script gave an answer of another kind");
+        return;
+    }
+    w->op->count += le(answer.data, 4);
+    w->cursor = answer.data[4];
 }
 
 /* ---- steps ---- */
-
-/* A command of the walk itself. */
-struct ask {
-    struct command command;
-    struct walk *walk;
-};
-
-static void ask_gone(struct command *command)
-{
-    free(container_of(command, struct ask, command));
-}
-
-static void ask(struct walk *w,
-                void (*answered)(struct command *, struct conn *, const redisReply *,
-                                 const struct err *),
-                int argc, const char **argv)
-{
-    size_t lens[6];
-    struct conn *c = walk_conn(w);
-    struct ask *a = malloc(sizeof *a);
-    w->owed++;
-    if (!a) {
-        walk_fail(w, ERR_NOMEM, "out of memory while listing");
-        step_answered(w);
-        return;
-    }
-    *a = (struct ask){ .walk = w };
-    a->command = (struct command){ .answered = answered,
-                                   .gone = ask_gone,
-                                   .deadline_ms = w->redis->base.loop->now_ms + WALK_MS };
-    link_init(&a->command.link);
-    for (int i = 0; i < argc; i++) lens[i] = strlen(argv[i]);
-    conn_send(c, &a->command, argc, argv, lens); /* may be the end of the walk */
-    conn_flush(c);
-    conn_watch_deadlines(c);
-}
-
-static void scanned(struct command *command, struct conn *c, const redisReply *reply,
-                    const struct err *why)
-{
-    struct walk *w = container_of(command, struct ask, command)->walk;
-    if (why) {
-        walk_fail(w, ERR_UNAVAILABLE, why->text);
-    } else if (reply->type != REDIS_REPLY_ARRAY || reply->elements != 2 ||
-               !reply->element[0]->str) {
-        walk_fail(w, ERR_UNAVAILABLE,
-                  reply->type == REDIS_REPLY_ERROR ? reply->str : "redis: no list of keys");
-    } else {
-        snprintf(w->cursor, sizeof w->cursor, "%s", reply->element[0]->str);
-        const redisReply *keys = reply->element[1];
-        for (size_t i = 0; i < keys->elements; i++)
-            look_at(w, bytes_of(keys->element[i]->str, keys->element[i]->len));
-        conn_flush(c);
-    }
-    step_answered(w);
-}
-
-static void scan_on(struct walk *w)
-{
-    char pattern[100], count[12];
-    if (walk_conn(w)->state != CONN_READY) { /* lost while a drop was waited for */
-        walk_fail(w, ERR_UNAVAILABLE, walk_conn(w)->why.text);
-        walk_end(w);
-        return;
-    }
-    snprintf(pattern, sizeof pattern, "%s:{*}:*", w->redis->options.prefix);
-    snprintf(count, sizeof count, "%d", WALK_KEYS);
-    ask(w, scanned, 6, (const char *[]){ "SCAN", w->cursor, "MATCH", pattern, "COUNT", count });
-}
-
-static void timed(struct command *command, struct conn *c, const redisReply *reply,
-                  const struct err *why)
-{
-    struct walk *w = container_of(command, struct ask, command)->walk;
-    (void)c;
-    if (why)
-        walk_fail(w, ERR_UNAVAILABLE, why->text);
-    else if (reply->type != REDIS_REPLY_ARRAY || reply->elements != 2 ||
-             !reply->element[0]->str || !reply->element[1]->str)
-        walk_fail(w, ERR_UNAVAILABLE, "redis: no time");
-    else
-        w->now_ms = strtoll(reply->element[0]->str, NULL, 10) * 1000 +
-                    strtoll(reply->element[1]->str, NULL, 10) / 1000;
-    step_answered(w);
-}
-
-static bool has_slots(const struct redis *r, const struct node *n)
-{
-    if (!r->clustered) return n == r->seed_node;
-    for (unsigned slot = 0; slot < SLOTS; slot++)
-        if (r->slots[slot] == n) return true;
-    return false;
-}
-
-static void begin_node(struct walk *w)
-{
-    snprintf(w->cursor, sizeof w->cursor, "0");
-    link_remove(&w->link);
-    list_append(&w->redis->walks, &w->link);
-    conn_use(walk_conn(w));
-    timer_set(w->redis->base.loop, &w->timer,
-              w->redis->base.loop->now_ms + w->redis->options.timeout_ms);
-    redis_flush_later(w->redis);
-}
-
-static void next_node(struct walk *w)
-{
-    struct link *at = w->node->link.next;
-    for (; at != &w->redis->nodes.head; at = at->next) {
-        w->node = container_of(at, struct node, link);
-        if (!has_slots(w->redis, w->node)) continue;
-        begin_node(w);
-        return;
-    }
-    walk_end(w);
-}
 
 static bool enough(const struct walk *w)
 {
     return w->op->verb == VERB_EXPIRE && w->op->count >= w->op->limit;
 }
 
-static void step_answered(struct walk *w)
+static void step_use(struct walk *w, const struct op *child)
 {
-    if (--w->owed > 0) return;
-    if (w->failed.code || enough(w))
-        walk_end(w);
-    else if (strcmp(w->cursor, "0") == 0)
-        next_node(w);
+    struct bytes answer = blob_bytes(child->out.value);
+    w->tries = 0;
+    w->now_ms = child->stats.now_ms;
+    if (child->stats.fence_floor > w->fence_floor) w->fence_floor = child->stats.fence_floor;
+    if (w->op->routine)
+        due_use(w, answer);
     else
-        scan_on(w);
+        rows_use(w, answer);
 }
 
-/* ---- from redis.c ---- */
+static void step(struct walk *w);
 
-static void walk_late(struct timer *timer)
+static void stepped(struct op *child, void *ctx)
 {
-    struct walk *w = container_of(timer, struct walk, timer);
-    walk_fail(w, ERR_UNAVAILABLE, "redis: not reached within the deadline");
-    walk_end(w);
+    struct walk *w = ctx;
+    bool again = child->err.code == ERR_UNAVAILABLE && ++w->tries < TRIES;
+    if (child->err.code == 0)
+        step_use(w, child);
+    else if (!again)
+        walk_fail(w, child->err.code, child->err.text);
+    op_free(child);
+    if (again)
+        step(w);
+    else if (w->dropping == 0)
+        walk_on(w);
 }
 
-/* The connection is there: from the first key on, which is not "0" as long as it was not asked. */
-static void walk_go(struct walk *w)
+static void step(struct walk *w)
 {
-    timer_stop(w->redis->base.loop, &w->timer);
-    link_remove(&w->link);
-    if (w->redis->clustered && !has_slots(w->redis, w->node)) {
-        next_node(w);
+    struct op *child = op_new(w->op->routine ? VERB_EXPIRE : VERB_SCAN, NULL, NULL);
+    if (!child) {
+        walk_fail(w, ERR_NOMEM, "out of memory while listing");
+        walk_end(w);
         return;
     }
-    snprintf(w->cursor, sizeof w->cursor, "%s", "00"); /* as 0, but not the end */
-    if (w->redis->env.wall_rules) {
-        w->now_ms = clock_now_ms(&w->redis->env.wall);
-        scan_on(w);
-    } else {
-        ask(w, timed, 1, (const char *[]){ "TIME" });
-    }
+    whole_frame(w->shard, w->frame);
+    child->frame = bytes_of(w->frame, sizeof w->frame);
+    child->seen = w->cursor;
+    op_push(child, stepped, w);
+    redis_enqueue(w->redis, child);
 }
 
-void walks_resume(struct redis *r)
+static void walk_on(struct walk *w)
 {
-    list_each (&r->walks, at) {
-        struct walk *w = container_of(at, struct walk, link);
-        bool passed_over = r->clustered && !has_slots(r, w->node);
-        if (passed_over && conn_refuses(walk_conn(w))) {
-            next_node(w);
-        } else if (conn_refuses(walk_conn(w))) {
-            walk_fail(w, ERR_UNAVAILABLE, walk_conn(w)->why.text);
-            walk_end(w);
-        } else if (walk_conn(w)->state == CONN_READY) {
-            walk_go(w);
-        }
-    }
+    if (w->cursor == 0) w->shard++;
+    if (w->failed.code || enough(w) || w->shard >= shard_count(w->redis))
+        walk_end(w);
+    else
+        step(w);
 }
 
 void walk_start(struct redis *r, struct op *op)
@@ -453,8 +304,6 @@ void walk_start(struct redis *r, struct op *op)
         redis_refuse(r, op, ERR_NOMEM, "out of memory while listing");
         return;
     }
-    *w = (struct walk){ .redis = r, .op = op, .node = r->seed_node, .rows = room };
-    link_init(&w->link);
-    timer_init(&w->timer, walk_late);
-    begin_node(w);
+    *w = (struct walk){ .redis = r, .op = op, .rows = room };
+    step(w);
 }

@@ -121,13 +121,18 @@ const char *coord_ask(struct coord *c, const char *fmt, ...)
     return text;
 }
 
-struct bytes coord_key(struct coord *c, const char *name)
+const char *coord_shard(struct coord *c)
 {
-    static char key[256];
+    static char key[128];
     const char *prefix = strstr(c->url, "prefix=") + 7;
-    int len =
-        snprintf(key, sizeof key, "%.*s:{0}:\001s%s", (int)strcspn(prefix, "&"), prefix, name);
-    return bytes_of(key, (size_t)len);
+    snprintf(key, sizeof key, "%.*s:{0}", (int)strcspn(prefix, "&"), prefix);
+    return key;
+}
+
+struct bytes coord_field(const char *name)
+{
+    static char field[256];
+    return bytes_of(field, (size_t)snprintf(field, sizeof field, "\001s%s", name));
 }
 
 /* ---- stores and ops ---- */

@@ -35,8 +35,9 @@ void coord_close(struct coord *c, struct store *s);
 const char *coord_ask(struct coord *c, const char *fmt, ...);
 redisReply *coord_reply(struct coord *c, const char *fmt, ...); /* the caller frees it */
 redisContext *coord_connect(const char *url);
-/* The key of the record `name` of scope "s" in a single server. */
-struct bytes coord_key(struct coord *c, const char *name);
+/* Where a single server has the records, and the field of the record `name` of scope "s". */
+const char *coord_shard(struct coord *c);
+struct bytes coord_field(const char *name);
 
 /* An op on key `name` of scope "s" by owner `who`. */
 struct op *coord_op(enum verb verb, const char *name, uint8_t who, const char *value);
