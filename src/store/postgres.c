@@ -52,7 +52,8 @@ struct postgres {
     size_t slot_count;
     struct slot slots[BATCH_MAX];
     struct slot *slot_of[BATCH_MAX]; /* by op */
-    struct rows keys, inserts, updates;
+    struct rows keys, writes;
+    size_t new_rows; /* the first of `writes` */
 };
 
 static struct postgres *postgres_of(struct store *s)
@@ -68,14 +69,14 @@ static void op_refuse(struct op *op, const struct err *err)
 
 /* ---- slots ---- */
 
-struct place {
+struct numbered {
     struct op *op;
     size_t at;
 };
 
-static int place_cmp(const void *a, const void *b)
+static int numbered_cmp(const void *a, const void *b)
 {
-    const struct place *x = a, *y = b;
+    const struct numbered *x = a, *y = b;
     int order = bytes_cmp(x->op->frame, y->op->frame);
     return order ? order : (x->at < y->at ? -1 : 1);
 }
@@ -88,15 +89,15 @@ static struct slot slot_for(const struct op *op)
 /* One slot per key, in the order of the keys: everybody takes row locks in the same order. */
 static void slots_make(struct postgres *s, struct op **ops, size_t count)
 {
-    struct place places[BATCH_MAX];
+    struct numbered sorted[BATCH_MAX];
     CHECK(count >= 1 && count <= BATCH_MAX);
-    for (size_t i = 0; i < count; i++) places[i] = (struct place){ ops[i], i };
-    qsort(places, count, sizeof places[0], place_cmp);
+    for (size_t i = 0; i < count; i++) sorted[i] = (struct numbered){ ops[i], i };
+    qsort(sorted, count, sizeof sorted[0], numbered_cmp);
     s->slot_count = 0;
     for (size_t i = 0; i < count; i++) {
-        if (i == 0 || !bytes_eq(places[i].op->frame, places[i - 1].op->frame))
-            s->slots[s->slot_count++] = slot_for(places[i].op);
-        s->slot_of[places[i].at] = &s->slots[s->slot_count - 1];
+        if (i == 0 || !bytes_eq(sorted[i].op->frame, sorted[i - 1].op->frame))
+            s->slots[s->slot_count++] = slot_for(sorted[i].op);
+        s->slot_of[sorted[i].at] = &s->slots[s->slot_count - 1];
     }
 }
 
@@ -233,98 +234,83 @@ static void decide_guessed(struct postgres *s, struct op **ops, size_t count)
 
 /* ---- write ---- */
 
-static size_t changed_rows(struct postgres *s)
+static void add_changed(struct postgres *s, bool stored)
 {
-    rows_clear(&s->inserts);
-    rows_clear(&s->updates);
     for (size_t i = 0; i < s->slot_count; i++) {
         struct slot *slot = &s->slots[i];
-        if (slot->changed && !slot->settled)
-            rows_add(slot->stored ? &s->updates : &s->inserts, slot, s->at.now_ms);
+        if (slot->changed && !slot->settled && slot->stored == stored)
+            rows_add(&s->writes, slot, s->at.now_ms);
     }
-    return s->inserts.count + s->updates.count;
+}
+
+static size_t changed_rows(struct postgres *s)
+{
+    rows_clear(&s->writes);
+    add_changed(s, false);
+    s->new_rows = s->writes.count;
+    add_changed(s, true);
+    return s->writes.count;
 }
 
 /* The numbers that come back are those of the rows that were written; a new row takes its
  * number for its first rev. */
-static void settle_written(struct postgres *s, struct rows *rows, const PGresult *q)
+static void settle_written(struct postgres *s, const PGresult *q)
 {
     for (int row = 0; row < PQntuples(q); row++) {
         int64_t n = pg_number(q, row, 0);
-        CHECK(n >= 1 && n <= (int64_t)rows->count);
-        struct slot *slot = rows->slots[n - 1];
+        CHECK(n >= 1 && n <= (int64_t)s->writes.count);
+        struct slot *slot = s->writes.slots[n - 1];
         slot->settled = true;
-        memo_keep(&s->memos, slot, slot->stored ? slot->rev + 1 : n);
+        memo_keep(&s->memos, slot, pg_place(q, row, 1), slot->stored ? slot->rev + 1 : n);
     }
 }
 
 /* Those that were not are not what we took them for; nor is anything if there was no answer. */
-static void forget_unwritten(struct postgres *s, struct rows *rows)
+static void forget_unwritten(struct postgres *s)
 {
-    for (size_t i = 0; i < rows->count; i++) {
-        struct slot *slot = rows->slots[i];
+    for (size_t i = 0; i < s->writes.count; i++) {
+        struct slot *slot = s->writes.slots[i];
         if (slot->guessed && slot->first == VERB_CLAIM) note_claim(s, slot->settled);
         if (!slot->settled) memo_drop(&s->memos, slot->frame);
     }
 }
 
-/* When the decision was made, and how old it may be. */
-static void moment_params(const struct postgres *s, struct pg_params *p)
+static int64_t lowest_new_fence(const struct postgres *s)
 {
-    pg_param_number(p, s->wall_rules ? 0 : s->at.now_ms);
-    pg_param_number(p, s->wall_rules ? INT64_MAX : DECISION_MS);
-}
-
-static int64_t lowest_fence(const struct rows *rows)
-{
-    uint64_t lowest = UINT64_MAX;
-    for (size_t i = 0; i < rows->count; i++)
-        if (slot_fence(rows->slots[i]) < lowest) lowest = slot_fence(rows->slots[i]);
+    uint64_t lowest = INT64_MAX;
+    for (size_t i = 0; i < s->new_rows; i++) {
+        uint64_t fence = slot_fence(s->writes.slots[i]);
+        if (fence < lowest) lowest = fence;
+    }
     return (int64_t)lowest;
 }
 
-static void insert_params(struct postgres *s, bool surely, struct pg_params *p)
+/* When the decision was made, and how old it may be; what it was based on; the rows. */
+static void write_params(struct postgres *s, struct pg_params *p)
 {
-    moment_params(s, p);
+    bool surely = s->guessing && s->sure_after == 0;
+    pg_param_number(p, s->wall_rules ? 0 : s->at.now_ms);
+    pg_param_number(p, s->wall_rules ? INT64_MAX : DECISION_MS);
     pg_param_number(p, s->epoch);
-    pg_param_number(p, lowest_fence(&s->inserts));
+    pg_param_number(p, lowest_new_fence(s));
     pg_param(p, PG_BOOL, bytes_of(surely ? "\1" : "\0", 1));
-    rows_params(&s->inserts, ROWS_VALUE + 1, p);
-}
-
-static void update_params(struct postgres *s, struct pg_params *p)
-{
-    moment_params(s, p);
-    rows_params(&s->updates, ROWS_COLUMNS, p);
+    pg_param_number(p, (int64_t)s->new_rows);
+    rows_params(&s->writes, ROWS_COLUMNS, p);
 }
 
 static int write_rows(struct postgres *s, struct err *reterr)
 {
-    struct pg_params inserts = { .count = 0 }, updates = { .count = 0 };
-    struct pg_statement statements[2];
-    size_t count = 0;
-    if (rows_failed(&s->inserts) || rows_failed(&s->updates)) {
+    if (rows_failed(&s->writes)) {
         s->db.failed = PG_REFUSED;
         return err_set(reterr, ERR_NOMEM, "out of memory writing to postgres:");
     }
-    if (s->inserts.count) {
-        insert_params(s, s->guessing && s->sure_after == 0, &inserts);
-        statements[count++] = (struct pg_statement){ PGSQL_INSERT, &inserts };
-    }
-    if (s->updates.count) {
-        update_params(s, &updates);
-        statements[count++] = (struct pg_statement){ PGSQL_UPDATE, &updates };
-    }
-    int r = pgdb_transact(&s->db, statements, count, reterr);
-    for (size_t i = 0; !r && i < count; i++) {
-        bool new = statements[i].sql == PGSQL_INSERT;
-        settle_written(s, new ? &s->inserts : &s->updates, statements[i].result);
-        PQclear(statements[i].result);
-    }
-    if (!r || s->db.failed == PG_LOST) {
-        forget_unwritten(s, &s->inserts);
-        forget_unwritten(s, &s->updates);
-    }
+    struct pg_params params = { .count = 0 };
+    write_params(s, &params);
+    struct pg_statement write = { PGSQL_WRITE, &params };
+    int r = pgdb_transact(&s->db, &write, 1, reterr);
+    if (!r) settle_written(s, write.result);
+    PQclear(write.result);
+    if (!r || s->db.failed == PG_LOST) forget_unwritten(s);
     return r;
 }
 
@@ -568,8 +554,7 @@ static void postgres_close(struct store *base)
     memos_fini(&s->memos);
     pgdb_close(&s->db);
     rows_fini(&s->keys);
-    rows_fini(&s->inserts);
-    rows_fini(&s->updates);
+    rows_fini(&s->writes);
     free(s);
 }
 
@@ -595,8 +580,7 @@ static int postgres_open(const char *rest, const struct store_env *env,
     s->wall = env->wall;
     s->wall_rules = env->wall_rules;
     rows_init(&s->keys);
-    rows_init(&s->inserts);
-    rows_init(&s->updates);
+    rows_init(&s->writes);
     int r = postgres_options_parse(rest, &s->db.options, reterr);
     s->base.lanes = (unsigned)s->db.options.connections;
     s->base.timeout_ms = s->db.options.timeout_ms;

@@ -25,10 +25,8 @@
     X(PGSQL_ROLLBACK, "ROLLBACK")                                                              \
     X(PGSQL_VERSION, "SELECT max(version) FROM @.versions")                                    \
     X(PGSQL_READ, "SELECT * FROM @.claims_read($1)")                                           \
-    X(PGSQL_INSERT, "SELECT @.claims_insert($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11,"     \
-                    " $12, $13, $14, $15, $16, $17, $18)")                                     \
-    X(PGSQL_UPDATE, "SELECT @.claims_update($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11,"     \
-                    " $12, $13, $14, $15, $16, $17)")                                          \
+    X(PGSQL_WRITE, "SELECT * FROM @.claims_write($1, $2, $3, $4, $5, $6, $7, $8, $9, $10,"     \
+                   " $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22)")             \
     X(PGSQL_SWEEP, "SELECT * FROM @.claims_sweep($1, $2, $3)")                                 \
     X(PGSQL_SCAN, "SELECT " PGSQL_ROW " FROM @.claims WHERE key > $1 AND key < $2"             \
                   " AND state <> 0 AND gone_at_ms > $3 ORDER BY key LIMIT $4")                 \
@@ -48,7 +46,7 @@
 
 /* The columns of claims_read() from its fifth on, with the length for the value. */
 #define PGSQL_ROW                                                                              \
-    "rev, sweep_at_ms, state, token, fence, claimed_at_ms, lease_ms, lease_until_ms,"          \
+    "ctid, rev, sweep_at_ms, state, token, fence, claimed_at_ms, lease_ms, lease_until_ms,"    \
     " retain_ms, done_at_ms, fingerprint, length(value)::bigint, key"
 
 #define PGSQL_ENUM(id, text) id,
@@ -62,8 +60,10 @@ enum pg_type {
     PG_INT8 = 20,
     PG_INT2 = 21,
     PG_TEXT = 25,
-    PG_INT2_ARRAY = 1005,
+    PG_TID = 27,
     PG_BYTEA_ARRAY = 1001,
+    PG_INT2_ARRAY = 1005,
+    PG_TID_ARRAY = 1010,
     PG_INT8_ARRAY = 1016,
 };
 
@@ -111,7 +111,7 @@ struct pgdb {
 };
 
 /* Binary parameters of a statement. Views are not copied. */
-enum { PG_PARAMS_MAX = 18 };
+enum { PG_PARAMS_MAX = 22 };
 struct pg_params {
     int count;
     Oid types[PG_PARAMS_MAX];

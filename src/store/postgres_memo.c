@@ -9,6 +9,7 @@ struct memo {
     struct map_node node;
     struct link link;
     struct record record; /* PENDING: without a value */
+    struct place place;
     int64_t rev, sweep_at_ms;
     uint8_t fingerprint[FINGERPRINT_BYTES_MAX];
     uint16_t frame_len;
@@ -58,6 +59,7 @@ bool memo_recall(struct memos *m, struct slot *s)
     struct memo *memo = memo_find(m, s->frame);
     if (!memo) return false;
     s->stored = s->present = true;
+    s->place = memo->place;
     s->rev = memo->rev;
     s->sweep_at_ms = memo->sweep_at_ms;
     s->stored_fence = s->used_fence = memo->record.fence;
@@ -81,7 +83,7 @@ static struct memo *memo_make(struct memos *m, struct bytes frame)
     return memo;
 }
 
-void memo_keep(struct memos *m, const struct slot *s, int64_t rev)
+void memo_keep(struct memos *m, const struct slot *s, struct place place, int64_t rev)
 {
     if (!s->present || s->record.state != RECORD_PENDING) {
         memo_drop(m, s->frame);
@@ -91,6 +93,7 @@ void memo_keep(struct memos *m, const struct slot *s, int64_t rev)
     if (!memo) memo = memo_make(m, s->frame);
     if (!memo) return; /* then it is read */
     memo->record = s->record;
+    memo->place = place;
     memo->rev = rev;
     memo->sweep_at_ms = s->sweep_at_ms;
     memcpy(memo->fingerprint, s->record.fingerprint.data, s->record.fingerprint.len);

@@ -24,7 +24,7 @@ bool memo_has(struct memos *m, struct bytes frame);
 bool memo_recall(struct memos *m, struct slot *s);
 
 /* The slot was written as it is, and is row `rev` now; or: what is there is not known. */
-void memo_keep(struct memos *m, const struct slot *s, int64_t rev);
+void memo_keep(struct memos *m, const struct slot *s, struct place place, int64_t rev);
 void memo_drop(struct memos *m, struct bytes frame);
 
 #endif

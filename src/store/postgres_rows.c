@@ -46,6 +46,7 @@ void slot_forget(struct slot *s)
 /* ---- reading ---- */
 
 enum {
+    ROW_PLACE,
     ROW_REV,
     ROW_SWEEP_AT,
     ROW_STATE,
@@ -92,12 +93,21 @@ static bool decode_record(struct slot *s, const PGresult *q, int row, int column
     return true;
 }
 
+struct place pg_place(const PGresult *q, int row, int column)
+{
+    struct place place = { { 0 } };
+    struct bytes in = pg_bytes(q, row, column);
+    if (in.len == sizeof place.bytes) memcpy(place.bytes, in.data, in.len);
+    return place;
+}
+
 /* The row is there, whatever it holds: a dropped one is absent, but its fence was used. */
 static bool decode_row(struct slot *s, const PGresult *q, int row, int column)
 {
     int64_t fence = pg_number(q, row, column + ROW_FENCE);
     if (fence < 1 || fence > FENCE_MAX) return bad(s, "impossible fence");
     s->stored = true;
+    s->place = pg_place(q, row, column + ROW_PLACE);
     s->rev = pg_number(q, row, column + ROW_REV);
     s->sweep_at_ms = pg_number(q, row, column + ROW_SWEEP_AT);
     s->stored_fence = s->used_fence = (uint64_t)fence;
@@ -150,11 +160,12 @@ int scan_decode(struct op *op, const PGresult *q, int row, int64_t now_ms, struc
 /* ---- writing ---- */
 
 static const enum pg_type element_of[ROWS_COLUMNS] = {
-    [ROWS_KEY] = PG_BYTEA,        [ROWS_STATE] = PG_INT2,      [ROWS_TOKEN] = PG_BYTEA,
+    [ROWS_KEY] = PG_BYTEA,        [ROWS_PLACE] = PG_TID,       [ROWS_SEEN_REV] = PG_INT8,
+    [ROWS_SEEN_FENCE] = PG_INT8,  [ROWS_STATE] = PG_INT2,      [ROWS_TOKEN] = PG_BYTEA,
     [ROWS_FENCE] = PG_INT8,       [ROWS_CLAIMED_AT] = PG_INT8, [ROWS_LEASE] = PG_INT8,
     [ROWS_LEASE_UNTIL] = PG_INT8, [ROWS_RETAIN] = PG_INT8,     [ROWS_DONE_AT] = PG_INT8,
     [ROWS_GONE_AT] = PG_INT8,     [ROWS_SWEEP_AT] = PG_INT8,   [ROWS_FINGERPRINT] = PG_BYTEA,
-    [ROWS_VALUE] = PG_BYTEA,      [ROWS_SEEN_REV] = PG_INT8,   [ROWS_SEEN_FENCE] = PG_INT8,
+    [ROWS_VALUE] = PG_BYTEA,
 };
 
 enum { DIMENSIONS_AT = 0, ELEMENTS_AT = 12, NULL_ELEMENT = -1 };
@@ -261,6 +272,9 @@ void rows_add(struct rows *r, struct slot *s, int64_t now_ms)
     CHECK(s->used_fence >= 1 && s->used_fence <= (uint64_t)FENCE_MAX);
     CHECK(now->lease_ms >= 0 && now->retain_ms >= 0);
     rows_add_key(r, s);
+    add_bytes(r, ROWS_PLACE, bytes_of(s->place.bytes, sizeof s->place.bytes));
+    add_number(r, ROWS_SEEN_REV, s->rev);
+    add_number(r, ROWS_SEEN_FENCE, (int64_t)s->stored_fence);
     add_state(r, s->present ? (unsigned)now->state : STATE_DROPPED);
     add_bytes(r, ROWS_TOKEN, bytes_of(now->token.bytes, sizeof now->token.bytes));
     add_number(r, ROWS_FENCE, (int64_t)slot_fence(s));
@@ -274,8 +288,6 @@ void rows_add(struct rows *r, struct slot *s, int64_t now_ms)
     add_number(r, ROWS_SWEEP_AT, s->sweep_at_ms);
     add_bytes(r, ROWS_FINGERPRINT, now->fingerprint);
     add_value(r, now->value);
-    add_number(r, ROWS_SEEN_REV, s->rev);
-    add_number(r, ROWS_SEEN_FENCE, (int64_t)s->stored_fence);
 }
 
 int rows_failed(const struct rows *r)
@@ -288,6 +300,7 @@ int rows_failed(const struct rows *r)
 static enum pg_type array_of(enum pg_type element)
 {
     if (element == PG_BYTEA) return PG_BYTEA_ARRAY;
+    if (element == PG_TID) return PG_TID_ARRAY;
     return element == PG_INT8 ? PG_INT8_ARRAY : PG_INT2_ARRAY;
 }
 

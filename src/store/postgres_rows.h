@@ -9,7 +9,13 @@
 #include "base/buf.h"
 #include "store/postgres_db.h"
 
-enum { BATCH_MAX = 1024 };
+enum { BATCH_MAX = 1024, PLACE_BYTES = 6 };
+
+/* Where a row is in its table, as the server has it. It may be moved, and something else may be
+ * put there: whoever looks must look at what is there, too. */
+struct place {
+    uint8_t bytes[PLACE_BYTES];
+};
 
 struct slot {
     struct key key; /* views into the first of its ops */
@@ -22,6 +28,7 @@ struct slot {
 
     /* the row as read */
     bool stored;
+    struct place place;
     int64_t rev, sweep_at_ms; /* sweep_at_ms: as written, once it is */
     uint64_t stored_fence;
     struct blob *value;
@@ -41,6 +48,9 @@ void slot_forget(struct slot *s); /* what was read: before it is read again, and
 /* One array per column, in the server's binary form. */
 enum rows_column {
     ROWS_KEY,
+    ROWS_PLACE,
+    ROWS_SEEN_REV,
+    ROWS_SEEN_FENCE,
     ROWS_STATE,
     ROWS_TOKEN,
     ROWS_FENCE,
@@ -53,8 +63,6 @@ enum rows_column {
     ROWS_SWEEP_AT,
     ROWS_FINGERPRINT,
     ROWS_VALUE,
-    ROWS_SEEN_REV,
-    ROWS_SEEN_FENCE,
     ROWS_COLUMNS
 };
 
@@ -74,7 +82,7 @@ int rows_failed(const struct rows *r);
 /* Completes the arrays and adds the first `columns` of them to the parameters. */
 void rows_params(struct rows *r, size_t columns, struct pg_params *p);
 
-/* Columns of PGSQL_READ, and from COLUMN_REV on, moved, of PGSQL_SCAN. */
+/* Columns of PGSQL_READ; those from READ_ROW on are of PGSQL_SCAN, too. */
 enum read_column {
     READ_NOW,
     READ_EPOCH,
@@ -82,6 +90,8 @@ enum read_column {
     READ_N,
     READ_ROW,
 };
+
+struct place pg_place(const PGresult *result, int row, int column);
 
 /* Fills a slot from a row whose record begins at `column`. False: it makes no sense, and
  * slot->bad says why. NOMEM counts as such. */

@@ -164,6 +164,70 @@ Test(postgres, publish_leaves_the_indexes_alone)
                           " pg_stat_user_tables WHERE relid = 'claims'::regclass");
 }
 
+/* ---- rows are found by their place ---- */
+
+Test(postgres, row_that_was_moved_is_found_again)
+{
+    struct store *s = ledger_open(&ledger, "");
+    claim_many(s);
+    cr_assert(outcome_of(s, VERB_CLAIM, "k", 1) == OUTCOME_CLAIMED);
+    ledger_sql(&ledger, "DELETE FROM claims WHERE key <> 's k'");
+    char before[32];
+    snprintf(before, sizeof before, "%s", ledger_sql(&ledger, "SELECT ctid FROM claims"));
+    ledger_sql(&ledger, "CLUSTER claims USING claims_pkey");
+    cr_assert(strcmp(before, ledger_sql(&ledger, "SELECT ctid FROM claims")) != 0);
+    cr_assert(outcome_of(s, VERB_PUBLISH, "k", 1) == OUTCOME_OK);
+    cr_assert(ledger_number(&ledger, "SELECT state FROM claims") == 2);
+    store_close(s);
+}
+
+/* Same place, rev and fence: only the key says that it is another one. */
+Test(postgres, row_that_took_the_place_of_another_is_left_alone)
+{
+    struct store *a = ledger_open(&ledger, ""), *b = ledger_open(&ledger, "");
+    static const char *const what = "SELECT ctid || '-' || rev || '-' || fence FROM claims";
+    char before[64];
+    cr_assert(outcome_of(a, VERB_CLAIM, "k", 1) == OUTCOME_CLAIMED);
+    snprintf(before, sizeof before, "%s", ledger_sql(&ledger, "%s", what));
+    ledger_sql(&ledger, "TRUNCATE claims");
+    cr_assert(outcome_of(b, VERB_CLAIM, "j", 1) == OUTCOME_CLAIMED);
+    cr_assert(strcmp(before, ledger_sql(&ledger, "%s", what)) == 0);
+    cr_assert(outcome_of(a, VERB_PUBLISH, "k", 1) == OUTCOME_LOST);
+    cr_assert(ledger_number(&ledger, "SELECT state FROM claims") == 1);
+    cr_assert(outcome_of(b, VERB_PUBLISH, "j", 1) == OUTCOME_OK);
+    store_close(a);
+    store_close(b);
+}
+
+Test(postgres, each_row_of_a_batch_has_terms_of_its_own)
+{
+    struct store *s = ledger_open(&ledger, "");
+    enum { COUNT = 3 };
+    static const char *const names[COUNT] = { "c", "a",
+                                              "b" }; /* not in the order of the keys */
+    struct op *claims[COUNT], *publishes[COUNT];
+    for (int i = 0; i < COUNT; i++) {
+        claims[i] = ledger_op(VERB_CLAIM, names[i], (uint8_t)i, NULL);
+        claims[i]->in.lease_ms = 1000 + i;
+        claims[i]->in.retain_ms = 20000 + i;
+        publishes[i] = ledger_op(VERB_PUBLISH, names[i], (uint8_t)i, i == 1 ? NULL : names[i]);
+        if (i == 2) publishes[i]->in.retain_ms = 70000;
+    }
+    ledger_exec(s, claims, COUNT);
+    cr_assert(ledger_number(&ledger, "SELECT count(*) FROM claims WHERE"
+                                     " lease_until_ms = claimed_at_ms + lease_ms AND"
+                                     " (key, lease_ms, retain_ms) IN (('s c', 1000, 20000),"
+                                     " ('s a', 1001, 20001), ('s b', 1002, 20002))") == 3);
+    ledger_exec(s, publishes, COUNT);
+    cr_assert(strcmp(ledger_sql(&ledger, "SELECT string_agg(concat(convert_from(key, 'UTF8'),"
+                                         " ':', retain_ms, ':', gone_at_ms - done_at_ms, ':',"
+                                         " convert_from(value, 'UTF8')), ' ' ORDER BY key)"
+                                         " FROM claims WHERE state = 2"),
+                     "s a:20001:20001: s b:70000:70000:b s c:20000:20000:c") == 0);
+    for (int i = 0; i < COUNT; i++) op_free(claims[i]), op_free(publishes[i]);
+    store_close(s);
+}
+
 /* ---- fences outlive keys ---- */
 
 Test(postgres, fence_grows_across_release_and_a_clock_that_went_back)
