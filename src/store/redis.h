@@ -174,7 +174,8 @@ struct redis {
     struct node *seed_node, *slots[SLOTS];
     int64_t slots_asked_ms;
     uint64_t epochs[SHARDS]; /* 0: never seen */
-    uint64_t fence_floor;    /* of the shard that answered last */
+    uint64_t fence_floor;    /* of the shard that answered last ... */
+    uint64_t fence;          /* ... and of the claims that it granted then */
     struct redis_facts facts;
 
     struct watches watches;

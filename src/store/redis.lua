@@ -1,10 +1,14 @@
 -- redis.lua - core/rules.c for a shard of records, in one atomic step.
 --
 -- KEYS  the shard
--- ARGV  a head {now_ms or 0, epoch for an empty shard, inbox, prefix, lists that may be noted in},
---       then per op its frame, {verb, flags, list, token, lease_ms, retain_ms, seen, fingerprint
---       bytes} and, if flagged, a value; no frame is there twice
--- gives now_ms, epoch, fence floor, then per op: status, header of the record as it is now, value
+-- ARGV  HEAD and a prefix; the fields to read: '', lists that may be noted in, a frame per op, none
+--       twice; then runs of ops that are alike, each a RUN, the lengths of its frames, and per op
+--       claim    what of the record is the caller's: retain_ms, lease_ms, token, fingerprint
+--       publish  a token, a value; the retention is as granted
+--       other    an OP, fingerprint, and a value if flagged
+-- gives now_ms, epoch, fence floor, fence of a new claim, then per op: status, header of the record as
+--       it is now, value; for short: of a claim of a new key the status alone, of a publish of what
+--       was just pending that record, which begins like no status that a publish can have
 --
 -- A shard is a hash, so that what a step reads it reads by one HMGET, and what it writes mostly by
 -- one HSET: a command per record would cost more than everything else. Its fields:
@@ -12,12 +16,13 @@
 --   frame             a record: HEADER, fingerprint, inboxes of those who watch it, value
 --   ''                META
 --   '\0' list         LIST: the numbers of its first entry and of the next one
---   '\0' list number  an ENTRY {due_ms, claimed_at_ms, frames}
+--   '\0' list number  an ENTRY, lengths, frames
 --
--- Fields do not go by themselves. So every grant is noted: an entry per step and list, taken out when
--- its time has come. What is still alive then is noted anew; what was granted again since has an
--- entry of its own. The shard as a whole goes when nobody has needed it for a day longer than its
--- last record. An op whose frame begins with a zero is about the whole shard, and comes alone.
+-- Fields do not go by themselves. So whatever may be granted is noted: an entry per run, taken out
+-- when its time has come. What was granted with it and is still alive then is noted anew; what was
+-- granted at another time has an entry of its own. The shard as a whole goes when nobody has needed
+-- it for a day longer than its last record. An op whose frame begins with a zero is about the whole
+-- shard, and comes alone.
 --
 -- What writes comes after everything that can fail, since Redis does not undo what a failed script
 -- has written.
@@ -26,41 +31,30 @@
 -- 1970) and versions (twice a fence) stay below it until the year 2112.
 --
 -- Redis runs all of a script anew each time: every function is made, with every local that it uses
--- from outside, and numbers are packed slowly. So what is asked all day, a new claim and its publish,
--- goes a short way: the loop at the end puts strings together. Everything else is for rules(), which
--- has all that it needs inside and is made when it is needed. Both ways give the same records and
--- answers.
+-- from outside, and every string that is made is hashed. So what is asked all day, a new claim and
+-- its publish, goes a short way with few strings, in the loops at the end. Everything else is for
+-- rules(), which has all that it needs inside and is made when it is needed. Both ways give the same
+-- records.
 
-local call, pack, unpack, sub, byte = redis.call, struct.pack, struct.unpack, string.sub, string.byte
+local call, pack, unpack, byte, find, sub =
+    redis.call, struct.pack, struct.unpack, string.byte, string.find, string.sub
 
 local META = '<c8I8i8' -- epoch, lost with the records; highest fence that was dropped; needed until
-local LIST, ENTRY = '<I8I8', '<i8i8'
-local DAY_MS = 86400000
-local VALUE = 2 -- a flag
+local HEAD = '<i8c8c8BBI2' -- now_ms or 0, epoch for an empty shard, inbox, prefix, lists, ops
+local RUN = '<BBBi8i8I2' -- kind, waits, list, lease_ms, retain_ms, ops
+local LIST, ENTRY = '<I8I8', '<i8i8I2' -- due_ms, claimed_at_ms, records
+local DAY_MS, ABANDONED_KEEP_MS = 86400000, 86400000
+local CLAIM, PUBLISH = 0, 1 -- kinds of runs, and as enum verb has them
 
-local now_ms, new_epoch, inbox, prefix_len = unpack('<i8c8c8I2', ARGV[1])
+local now_ms, new_epoch, inbox, prefix_len, lists, count = unpack(HEAD, ARGV[1])
 if now_ms == 0 then
     local time = call('TIME')
     now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
 end
 
 local shard = KEYS[1]
-local wanted = { '' }
-for i = 27 + prefix_len, #ARGV[1] do wanted[#wanted + 1] = '\0' .. sub(ARGV[1], i, i) end
-local lists = #wanted - 1 -- how many
-local ops, values = {}, {}
-local count, at = 0, 2
-while ARGV[at] do
-    local op = ARGV[at + 1]
-    count = count + 1
-    wanted[lists + 1 + count], ops[count] = ARGV[at], op
-    at = at + 2
-    if byte(op, 2) % 4 >= VALUE then
-        values[count] = ARGV[at]
-        at = at + 1
-    end
-end
-local raws = call('HMGET', shard, _G.unpack(wanted))
+local before = 1 + lists -- what is read before the records; ARGV is one ahead of it
+local raws = call('HMGET', shard, _G.unpack(ARGV, 2, 1 + before + count))
 
 local epoch, floor, until_ms = new_epoch, 0, 0
 local meta_changed = not raws[1]
@@ -68,11 +62,9 @@ if raws[1] then
     if #raws[1] ~= 24 then return redis.error_reply('CORRUPT not the meta of a shard: ' .. shard) end
     epoch, floor, until_ms = unpack(META, raws[1])
 end
+local fence = now_ms * 1000 > floor and now_ms * 1000 or floor + 1
 
--- What is to be written at the end.
-local fields, field_count = {}, 0
-local due = {} -- by list: what was granted
-local granted = {} -- what new claims have in common
+local fields, field_count = {}, 0 -- what is to be written at the end
 
 local function needed_until(gone_at_ms)
     if gone_at_ms <= until_ms then return end
@@ -80,29 +72,24 @@ local function needed_until(gone_at_ms)
     meta_changed = true
 end
 
--- In `life_ms` at the latest somebody looks whether it is still there.
-local lengths = {}
-local function note(list, frame, life_ms)
-    local length, noted = lengths[#frame], due[list]
-    if not length then
-        length = pack('<I2', #frame)
-        lengths[#frame] = length
-    end
-    if not noted then
-        noted = { count = 0, life_ms = 0 }
-        due[list] = noted
-    end
-    noted[noted.count + 1], noted[noted.count + 2] = length, frame
-    noted.count = noted.count + 2
-    if life_ms > noted.life_ms then noted.life_ms = life_ms end
+-- Somebody will look at these frames in `life_ms`.
+local function note(list, life_ms, records, lengths, frames)
+    local name, ends = ARGV[2 + list], raws[1 + list]
+    local first, next_one = 0, 0
+    if ends then first, next_one = unpack(LIST, ends) end
+    raws[1 + list] = pack(LIST, first, next_one + 1)
+    fields[field_count + 1], fields[field_count + 2] = name, raws[1 + list]
+    fields[field_count + 3] = name .. pack('<I8', next_one)
+    fields[field_count + 4] = pack(ENTRY, now_ms + life_ms, now_ms, records) .. lengths .. frames
+    field_count = field_count + 4
 end
 
 local function rules()
-    local HEADER = '<Bc16I8i8i8i8i8i8BBI2'
+    local HEADER = '<BBI2i8I8i8i8i8i8c16B'
+    local OP = '<BBBc16i8i8I8B'
     local HEADER_BYTES, INBOX_BYTES, INBOXES_MAX = 69, 8, 1000
     local NEWS_BYTES_MAX = 16384
-    local META, LIST, ENTRY = '<c8I8i8', '<I8I8', '<i8i8'
-    local ABANDONED_KEEP_MS, PLACEHOLDER_MS = 86400000, 60000
+    local PLACEHOLDER_MS = 60000
     local LISTS, ENTRIES_MAX, LOOK_COUNT = 12, 8, 100 -- the last two in one step
 
     local PENDING, DONE = 1, 2
@@ -110,16 +97,15 @@ local function rules()
     local MISMATCH, LOST, OK, ABSENT = 6, 7, 8, 9
     local CHANGED, TAKEN_OVER, FAILED = 16, 32, 255
     local FORCE, WAITS = 1, 4
-    local EXPIRE = 7 -- as enum verb has it
+    local EXPIRE, PING = 7, 10 -- as enum verb has them
 
-    local call, pcall, pack, unpack = redis.call, redis.pcall, struct.pack, struct.unpack
-    local sub, char = string.sub, string.char
+    local pcall, char = redis.pcall, string.char
 
-    local channel = sub(ARGV[1], 27, 26 + prefix_len) .. ':inbox:'
+    local channel = sub(ARGV[1], 29, 28 + prefix_len) .. ':inbox:'
 
     local function raise_floor(fence)
         if fence <= floor then return end
-        floor, granted = fence, {}
+        floor = fence
         call('HSET', shard, '', pack(META, epoch, floor, until_ms))
     end
 
@@ -149,8 +135,8 @@ local function rules()
         if #raw < HEADER_BYTES then return false, 'not a record of once' end
         local fingerprint_len, inboxes
         r.key, r.raw = key, raw
-        r.state, r.token, r.fence, r.claimed_at_ms, r.lease_ms, r.lease_until_ms, r.retain_ms,
-            r.done_at_ms, fingerprint_len, r.kept, inboxes = unpack(HEADER, raw)
+        r.state, r.kept, inboxes, r.done_at_ms, r.fence, r.claimed_at_ms, r.lease_until_ms,
+            r.retain_ms, r.lease_ms, r.token, fingerprint_len = unpack(HEADER, raw)
         r.fingerprint, r.watchers = '', ''
         local at = HEADER_BYTES + fingerprint_len
         if r.state > DONE or #raw < at + inboxes * INBOX_BYTES then
@@ -178,8 +164,8 @@ local function rules()
     end
 
     local function header()
-        return pack(HEADER, r.state, r.token, r.fence, r.claimed_at_ms, r.lease_ms, r.lease_until_ms,
-            r.retain_ms, r.done_at_ms, #r.fingerprint, r.kept, #r.watchers / INBOX_BYTES)
+        return pack(HEADER, r.state, r.kept, #r.watchers / INBOX_BYTES, r.done_at_ms, r.fence,
+            r.claimed_at_ms, r.lease_until_ms, r.retain_ms, r.lease_ms, r.token, #r.fingerprint)
     end
 
     local function write(content)
@@ -201,6 +187,11 @@ local function rules()
         for at = 1, #watchers, INBOX_BYTES do
             pcall('PUBLISH', channel .. sub(watchers, at, at + INBOX_BYTES - 1), news)
         end
+    end
+
+    -- An op of no run of claims, which are noted together.
+    local function note_alone(life_ms)
+        if q.list > 0 then note(q.list, life_ms, 1, pack('<I2', #r.key), r.key) end
     end
 
     -- What a verb gives: a status, the record's header, its value where the caller wants it.
@@ -232,7 +223,7 @@ local function rules()
         r.retain_ms, r.done_at_ms, r.kept = q.retain_ms, 0, 0
         r.fingerprint, r.watchers = q.fingerprint, ''
         local head = write('')
-        note(q.list, r.key, q.lease_ms + q.retain_ms)
+        note_alone(q.lease_ms + q.retain_ms)
         wake(watchers, head, '')
         return outcome + CHANGED, head, ''
     end
@@ -320,7 +311,7 @@ local function rules()
         local content = value()
         if #r.raw == 0 then
             r.claimed_at_ms = now_ms
-            note(q.list, r.key, PLACEHOLDER_MS)
+            note_alone(PLACEHOLDER_MS)
         end
         r.watchers = r.watchers .. inbox
         r.raw = write(content) .. r.fingerprint .. r.watchers .. content
@@ -339,12 +330,14 @@ local function rules()
     -- Removes what is gone of an entry: how many that were, and an entry for the others. Those with
     -- another claimed_at_ms are in one already.
     local function expire_entry(entry)
-        local _, claimed_at_ms, next_at = unpack(ENTRY, entry)
-        local names, gone, alive = {}, {}, {}
-        local highest, latest_ms, name = 0, 0, nil
-        while next_at <= #entry do
-            name, next_at = unpack('<I2c0', entry, next_at)
-            names[#names + 1] = name
+        local _, claimed_at_ms, records, length_at = unpack(ENTRY, entry)
+        local names, gone, lengths, alive = {}, {}, {}, {}
+        local highest, latest_ms = 0, 0
+        local name_at = length_at + 2 * records
+        for i = 1, records do
+            local length = unpack('<I2', entry, length_at)
+            names[i] = sub(entry, name_at, name_at + length - 1)
+            length_at, name_at = length_at + 2, name_at + length
         end
         local found = call('HMGET', shard, _G.unpack(names))
         for i = 1, #names do
@@ -355,14 +348,16 @@ local function rules()
                     if r.fence > highest then highest = r.fence end
                     wake(r.watchers, '', '')
                 else
-                    alive[#alive + 1] = pack('<I2', #names[i]) .. names[i]
+                    lengths[#lengths + 1], alive[#alive + 1] = pack('<I2', #names[i]), names[i]
                     if gone_ms > latest_ms then latest_ms = gone_ms end
                 end
             end
         end
         raise_floor(highest)
         if #gone > 0 then call('HDEL', shard, _G.unpack(gone)) end
-        return #gone, #alive > 0 and pack(ENTRY, latest_ms, claimed_at_ms) .. table.concat(alive)
+        if #alive == 0 then return #gone end
+        return #gone, pack(ENTRY, latest_ms, claimed_at_ms, #alive) .. table.concat(lengths)
+            .. table.concat(alive)
     end
 
     -- How many were removed, and whether more may be due.
@@ -376,8 +371,9 @@ local function rules()
                 local name = entry_name(list, first)
                 local entry = call('HGET', shard, name)
                 if entry and unpack(ENTRY, entry) > now_ms then break end
-                local count, rest = expire_entry(entry or pack(ENTRY, 0, 0))
-                removed, entries, first = removed + count, entries + 1, first + 1
+                local some, rest = 0, nil
+                if entry then some, rest = expire_entry(entry) end
+                removed, entries, first = removed + some, entries + 1, first + 1
                 call('HSET', shard, '\0' .. char(list), pack(LIST, first, next_one + (rest and 1 or 0)))
                 if rest then
                     call('HSET', shard, entry_name(list, next_one), rest)
@@ -407,103 +403,143 @@ local function rules()
     -- As enum verb has them.
     local verbs = { [0] = claim, publish, release, renew, forget, peek, watch, expire }
 
-    return function(key, raw, op, content)
-        local verb, flags, list, token, lease_ms, retain_ms, seen, fingerprint_len =
-            unpack('<BBBc16i8i8I8B', op)
-        if byte(key) == 0 and verb == EXPIRE then return expire_due() end
-        if byte(key) == 0 then return look(seen) end
-        q.list, q.token, q.lease_ms, q.retain_ms, q.seen = list, token, lease_ms, retain_ms, seen
-        q.fingerprint = fingerprint_len > 0 and sub(op, 45, 44 + fingerprint_len) or ''
-        q.force, q.waits, q.value = flags % 2 == FORCE, flags >= WAITS, content
+    local function decide(verb, key, raw)
         local _, failure = take(key, raw)
         if failure then return char(FAILED) .. failure end
         local status, head, answer = verbs[verb]()
         return char(status) .. head .. answer
     end
+
+    local by_rules = {}
+
+    function by_rules.claim(key, raw, mine, waits)
+        local fingerprint_len
+        q.retain_ms, q.lease_ms, q.token, fingerprint_len = unpack('<i8i8c16B', mine)
+        q.fingerprint = sub(mine, 34, 33 + fingerprint_len)
+        q.list, q.force, q.waits, q.value = 0, false, waits, false
+        return decide(CLAIM, key, raw)
+    end
+
+    function by_rules.publish(key, raw, token, content)
+        q.token, q.retain_ms, q.value = token, -1, content
+        return decide(PUBLISH, key, raw)
+    end
+
+    function by_rules.other(key, raw, op, content)
+        local verb, flags, list, token, lease_ms, retain_ms, seen, fingerprint_len = unpack(OP, op)
+        if byte(key) == 0 and verb == EXPIRE then return expire_due() end
+        if byte(key) == 0 then return look(seen) end
+        if verb == PING then return char(OK) end
+        q.list, q.token, q.lease_ms, q.retain_ms, q.seen = list, token, lease_ms, retain_ms, seen
+        q.fingerprint = sub(op, 45, 44 + fingerprint_len)
+        q.force, q.waits, q.value = flags % 2 == FORCE, flags >= WAITS, content
+        return decide(verb, key, raw)
+    end
+
+    return by_rules
 end
 
-local CLAIM, PUBLISH, PING = 0, 1, 10 -- as enum verb has them
-local PENDING, HEADER_BYTES, ABANDONED_KEEP_MS = 1, 69, 86400000
-local CLAIMED, PUBLISHED, PINGED = '\17', '\24', '\8' -- outcomes, with CHANGED
+local CLAIMED = '\17' -- and CHANGED
+local answers = { now_ms, epoch, 0, fence }
+local by_rules
+local i, at = 1, 2 + before + count -- the next op, and the next argument
 
-local answers = { now_ms, epoch, 0 }
-local published, by_rules = {}
-for i = 1, count do
-    local key, raw, op, content = wanted[lists + 1 + i], raws[lists + 1 + i], ops[i], values[i]
-    local answer
-    local verb, flags, list = byte(op, 1, 3)
-
-    if verb == PING then
-        answer = PINGED
-
-    -- What follows the token is the same for the same terms (lease, retention, length of the
-    -- fingerprint), as long as the floor is.
-    elseif verb == CLAIM and flags % 2 == 0 and not raw then
-        local terms = sub(op, 20, 44)
-        local rest = granted[terms]
-        if not rest then
-            local lease_ms, retain_ms, _, fingerprint_len = unpack('<i8i8I8B', terms)
-            local fence = now_ms * 1000 > floor and now_ms * 1000 or floor + 1
-            local keep_ms = retain_ms > ABANDONED_KEEP_MS and retain_ms or ABANDONED_KEEP_MS
-            rest = {
-                pack('<I8i8i8i8i8i8BBI2', fence, now_ms, lease_ms, now_ms + lease_ms, retain_ms, 0,
-                    fingerprint_len, 0, 0),
-                lease_ms + retain_ms,
-            }
-            granted[terms] = rest
-            needed_until(now_ms + lease_ms + keep_ms)
+-- Of a run of claims, those that were granted.
+local function note_granted(first, last, list, life_ms)
+    local lengths, frames = {}, {}
+    for i = first, last do
+        if byte(answers[4 + i]) % 32 == 17 then
+            local frame = ARGV[1 + before + i]
+            lengths[#lengths + 1], frames[#frames + 1] = pack('<I2', #frame), frame
         end
-        local record = '\1' .. sub(op, 4, 19) .. rest[1] .. sub(op, 45)
-        fields[field_count + 1], fields[field_count + 2] = key, record
-        field_count = field_count + 2
-        note(list, key, rest[2])
-        answer = CLAIMED .. record
+    end
+    if #frames == 0 then return end
+    note(list, life_ms, #frames, table.concat(lengths), table.concat(frames))
+end
 
-    -- By the owner, in time, with the retention that was granted (less than 0), and nobody to wake.
-    elseif verb == PUBLISH and flags == VALUE and raw and #raw >= HEADER_BYTES
-        and byte(raw) == PENDING and sub(raw, 2, 17) == sub(op, 4, 19) and byte(op, 35) >= 128 then
-        local until_ms, retain_ms, _, fingerprint_len, _, inboxes = unpack('<i8i8i8BBI2', raw, 42)
-        local keep_ms = retain_ms > ABANDONED_KEEP_MS and retain_ms or ABANDONED_KEEP_MS
-        local whole = #raw == HEADER_BYTES + fingerprint_len
-        if inboxes == 0 and now_ms < until_ms + keep_ms and whole then
-            local terms = retain_ms * 256 + fingerprint_len
-            local rest = published[terms]
-            if not rest then
-                rest = pack('<i8BBI2', now_ms, fingerprint_len, 1, 0)
-                published[terms] = rest
-                needed_until(now_ms + retain_ms)
-            end
-            local head = '\2' .. sub(raw, 2, 57) .. rest
-            fields[field_count + 1] = key
-            fields[field_count + 2] = head .. sub(raw, HEADER_BYTES + 1) .. content
+local function claims(waits, list, lease_ms, retain_ms, last, lengths)
+    local new = '\1\0\0\0' .. pack('<i8I8i8i8', 0, fence, now_ms, now_ms + lease_ms)
+    local first, known = i, 0
+    for i = first, last do
+        local raw, mine = raws[before + i], ARGV[at]
+        at = at + 1
+        if not raw then
+            fields[field_count + 1], fields[field_count + 2] = ARGV[1 + before + i], new .. mine
             field_count = field_count + 2
-            answer = PUBLISHED .. head
+            answers[4 + i] = CLAIMED
+        else
+            by_rules, known = by_rules or rules(), known + 1
+            answers[4 + i] = by_rules.claim(ARGV[1 + before + i], raw, mine, waits > 0)
         end
     end
-
-    if not answer then
-        by_rules = by_rules or rules()
-        answer = by_rules(key, raw, op, content)
+    if known > 0 then
+        note_granted(first, last, list, lease_ms + retain_ms)
+    else
+        note(list, lease_ms + retain_ms, last - first + 1, lengths,
+            table.concat(ARGV, '', 1 + before + first, 1 + before + last))
     end
-    answers[i + 3] = answer
+    local keep_ms = retain_ms > ABANDONED_KEEP_MS and retain_ms or ABANDONED_KEEP_MS
+    if known <= last - first then needed_until(now_ms + lease_ms + keep_ms) end
+end
+
+-- The short way: pending, not kept, watched by nobody; by its owner, in time.
+local function publishes(last)
+    local done = '\2\1\0\0' .. pack('<i8', now_ms)
+    for i = i, last do
+        local raw, token, content = raws[before + i], ARGV[at], ARGV[at + 1]
+        local answer
+        at = at + 2
+        if raw and #raw >= 69 and find(raw, '\1\0\0\0', 1, true) == 1
+            and find(raw, token, 53, true) == 53 then
+            local lease_until_ms, retain_ms = unpack('<i8i8', raw, 29)
+            local keep_ms = retain_ms > ABANDONED_KEEP_MS and retain_ms or ABANDONED_KEEP_MS
+            if now_ms < lease_until_ms + keep_ms and #raw == 69 + byte(raw, 69) then
+                fields[field_count + 1] = ARGV[1 + before + i]
+                fields[field_count + 2] = done .. sub(raw, 13) .. content
+                field_count = field_count + 2
+                if now_ms + retain_ms > until_ms then needed_until(now_ms + retain_ms) end
+                answer = raw
+            end
+        end
+        if not answer then
+            by_rules = by_rules or rules()
+            answer = by_rules.publish(ARGV[1 + before + i], raw, token, content)
+        end
+        answers[4 + i] = answer
+    end
+end
+
+local function others(last)
+    by_rules = by_rules or rules()
+    for i = i, last do
+        local op, content = ARGV[at], nil
+        at = at + 1
+        if byte(op, 2) % 4 >= 2 then
+            content = ARGV[at]
+            at = at + 1
+        end
+        answers[4 + i] = by_rules.other(ARGV[1 + before + i], raws[before + i], op, content)
+    end
+end
+
+while i <= count do
+    local kind, waits, list, lease_ms, retain_ms, run, lengths_at = unpack(RUN, ARGV[at])
+    local lengths, last = sub(ARGV[at], lengths_at), i + run - 1
+    at = at + 1
+    if kind == CLAIM then
+        claims(waits, list, lease_ms, retain_ms, last, lengths)
+    elseif kind == PUBLISH then
+        publishes(last)
+    else
+        others(last)
+    end
+    i = last + 1
 end
 
 needed_until(now_ms)
 if meta_changed then
     fields[field_count + 1], fields[field_count + 2] = '', pack(META, epoch, floor, until_ms)
     field_count = field_count + 2
-end
-for i = 1, lists do
-    local name = wanted[1 + i]
-    local noted = due[byte(name, 2)]
-    if noted then
-        local first, next_one = 0, 0
-        if raws[1 + i] then first, next_one = unpack(LIST, raws[1 + i]) end
-        fields[field_count + 1], fields[field_count + 2] = name, pack(LIST, first, next_one + 1)
-        fields[field_count + 3] = name .. pack('<I8', next_one)
-        fields[field_count + 4] = pack(ENTRY, now_ms + noted.life_ms, now_ms) .. table.concat(noted)
-        field_count = field_count + 4
-    end
 end
 if field_count > 0 then call('HSET', shard, _G.unpack(fields)) end
 if meta_changed then call('PEXPIRE', shard, until_ms - now_ms) end

@@ -23,7 +23,7 @@ static void setup(void)
                        "enable-debug-command yes\n"
                        "loading-process-events-interval-bytes 1024\n"
                        "rdbcompression no");
-    s = coord_open(&coord, "");
+    s = coord_open(&coord, "&connections=2");
 }
 
 static void teardown(void)
@@ -170,7 +170,7 @@ Test(redis_fault, connection_lost_with_ops_in_flight_is_ambiguous_for_what_may_h
 Test(redis_fault, write_to_a_peer_that_is_gone_does_not_end_the_program)
 {
     char url[128];
-    snprintf(url, sizeof url, "redis:%s/redis/socket", coord.dir);
+    snprintf(url, sizeof url, "redis:%s/redis/socket?connections=2", coord.dir);
     struct store *t = coord_open_url(&coord, url);
     coord_do(&coord, t, VERB_PING, "", 0, NULL);
     struct node *n = ((struct redis *)t)->seed_node;

@@ -112,7 +112,7 @@ static bool news_read(struct bytes message, struct news *ret)
     struct bytes packed = bytes_of(message.data + before, message.len - before), rest;
     ret->there = record_unpack(packed, &ret->record, &rest, &ret->kept);
     if (!ret->there || !message.data[0]) return true;
-    size_t fingerprint_len = packed.data[65];
+    size_t fingerprint_len = packed.data[HEADER_BYTES - 1];
     if (rest.len < fingerprint_len) return false;
     ret->whole = true;
     ret->fingerprint = bytes_of(rest.data, fingerprint_len);

@@ -117,7 +117,7 @@ Test(redis, truncated_record_fails_alone)
 Test(redis, record_cut_in_its_fingerprint_or_of_no_known_state_fails_alone)
 {
     uint8_t header[HEADER_BYTES] = { RECORD_PENDING };
-    header[65] = 40; /* of the fingerprint that is not there */
+    header[HEADER_BYTES - 1] = 40; /* of the fingerprint that is not there */
     put_in_the_way("cut", header, sizeof header);
     expect_fails_alone("cut");
     memset(header, 0, sizeof header);
@@ -153,7 +153,7 @@ static struct op *list_op(enum verb verb)
 Test(redis, list_passes_over_what_is_not_ours)
 {
     /* Alive, if it were ours: done at 2^40 ms, kept for as long. */
-    uint8_t header[HEADER_BYTES] = { RECORD_DONE, [49 + 5] = 1, [57 + 5] = 1 };
+    uint8_t header[HEADER_BYTES] = { RECORD_DONE, [4 + 5] = 1, [36 + 5] = 1 };
     const char *shard = coord_shard(&coord);
     outcome(a, VERB_CLAIM, "k", 1, NULL);
     coord_ask(&coord, "HSET %s x %b", shard, header, sizeof header);

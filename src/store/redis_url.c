@@ -2,7 +2,7 @@
  *
  *   redis://[[user]:password@]host[:port][/db][?options]     TCP
  *   redis:///path/of/the.sock[?options]                      unix socket, also redis:/path
- *   options: prefix=once  timeout_ms=100  connections=2  db=0
+ *   options: prefix=once  timeout_ms=100  connections=1  db=0
  *
  * Guarantees: no error text has any part of a password in it. */
 #include "store/redis.h"
@@ -157,7 +157,7 @@ static int server_set(struct redis_options *o, char *rest, struct err *reterr)
 int redis_options_parse(const char *rest, struct redis_options *ret, struct err *reterr)
 {
     *ret = (struct redis_options){
-        .memory = strdup(rest), .prefix = "once", .port = 6379, .timeout_ms = 100, .lanes = 2
+        .memory = strdup(rest), .prefix = "once", .port = 6379, .timeout_ms = 100, .lanes = 1
     };
     if (!ret->memory) return err_set(reterr, ERR_NOMEM, "out of memory opening redis:");
     ret->memory_len = strlen(rest);
