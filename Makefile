@@ -51,7 +51,7 @@ LIBS := -lsqlite3 -lhiredis -lpq
 
 # ---- sources: found, not listed ----------------------------------------------------------------
 
-lib_src := $(filter-out %_test.c,$(wildcard $(addprefix src/,$(addsuffix /*.c,base core store engine lib))))
+lib_src := $(filter-out %_test.c,$(wildcard $(addprefix src/,$(addsuffix /*.c,base core proto store engine lib))))
 cli_src := $(filter-out %_test.c,$(wildcard src/cli/*.c))
 unit_src := $(wildcard src/*/*_test.c)
 obj = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))

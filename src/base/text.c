@@ -1,10 +1,9 @@
 /* text.c - see text.h. */
 #include "base/text.h"
 
-/* Length of the well-formed sequence at `p`, 0 if there is none; its code point in *ret. */
-static size_t utf8_sequence(const uint8_t *p, size_t len, uint32_t *ret)
+size_t utf8_sequence(const uint8_t *p, size_t len, uint32_t *ret_code)
 {
-    if (p[0] < 0x80) return *ret = p[0], 1;
+    if (p[0] < 0x80) return *ret_code = p[0], 1;
     size_t n = p[0] >= 0xf0 && p[0] <= 0xf4 ? 4 : p[0] >= 0xe0 ? 3 : p[0] >= 0xc2 ? 2 : 0;
     if (n == 0 || p[0] > 0xf4 || n > len) return 0;
     uint32_t code = p[0] & (0x7fu >> n);
@@ -15,7 +14,7 @@ static size_t utf8_sequence(const uint8_t *p, size_t len, uint32_t *ret)
     static const uint32_t smallest[] = { 0, 0, 0x80, 0x800, 0x10000 };
     if (code < smallest[n] || code > 0x10ffff) return 0;
     if (code >= 0xd800 && code <= 0xdfff) return 0;
-    *ret = code;
+    *ret_code = code;
     return n;
 }
 

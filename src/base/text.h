@@ -4,7 +4,11 @@
 
 #include "base/bytes.h"
 
-/* Well-formed UTF-8 (no overlong forms, no surrogates) without C0, DEL and C1 controls. */
+/* Length of the well-formed sequence that `p` begins with, its code point in *ret_code; 0: there
+ * is none within `len` (at least 1) bytes: overlong, a surrogate, cut off, too large. */
+size_t utf8_sequence(const uint8_t *p, size_t len, uint32_t *ret_code);
+
+/* Well-formed UTF-8 without C0, DEL and C1 controls. */
 bool text_is_plain_utf8(struct bytes in);
 
 void hex_encode(struct bytes in, char *out); /* writes 2*len characters and a NUL */

@@ -1,0 +1,21 @@
+/* number.h - numbers as the protocols write them. No locale, no sign other than '-', no white
+ * space: what is accepted is written in exactly one way. */
+#ifndef PROTO_NUMBER_H
+#define PROTO_NUMBER_H
+
+#include "base/bytes.h"
+
+enum { NUMBER_BYTES_MAX = 32 }; /* of any number that is written here */
+
+/* "-12", "0"; not "-0", "+1", "01", "", nor what does not fit. Untouched on failure. */
+bool number_parse(struct bytes in, int64_t *ret);
+
+/* Digits and nothing else, zeros in front of it too; INT64_MAX stands for that and all above. */
+bool number_parse_length(struct bytes in, int64_t *ret);
+
+size_t number_write(int64_t n, char *out); /* no NUL; returns the length */
+
+/* The shortest that reads back as the same, "inf", "-inf" or "nan". */
+size_t number_write_double(double d, char *out);
+
+#endif

@@ -1,0 +1,100 @@
+/* number_test.c - numbers at their limits. */
+#include "proto/number.h"
+
+#include <criterion/criterion.h>
+#include <float.h>
+#include <locale.h>
+#include <math.h>
+
+Test(number, integers)
+{
+    static const struct {
+        const char *text;
+        bool fine;
+        int64_t n;
+    } table[] = {
+        { "0", true, 0 },
+        { "7", true, 7 },
+        { "-7", true, -7 },
+        { "9223372036854775807", true, INT64_MAX },
+        { "-9223372036854775808", true, INT64_MIN },
+        { "9223372036854775808", false, 0 },
+        { "-9223372036854775809", false, 0 },
+        { "99999999999999999999", false, 0 },
+        { "", false, 0 },
+        { "-", false, 0 },
+        { "-0", false, 0 },
+        { "00", false, 0 },
+        { "01", false, 0 },
+        { "+1", false, 0 },
+        { " 1", false, 0 },
+        { "1 ", false, 0 },
+        { "1a", false, 0 },
+        { "0x1", false, 0 },
+    };
+    for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
+        int64_t n = 99;
+        char back[NUMBER_BYTES_MAX];
+        cr_expect_eq(number_parse(bytes_str(table[i].text), &n), table[i].fine, "%s",
+                     table[i].text);
+        cr_expect_eq(n, table[i].fine ? table[i].n : 99, "%s", table[i].text);
+        if (table[i].fine)
+            cr_expect(
+                bytes_eq(bytes_of(back, number_write(n, back)), bytes_str(table[i].text)));
+    }
+}
+
+Test(number, lengths)
+{
+    static const struct {
+        const char *text;
+        int64_t n; /* -1: not a length */
+    } table[] = {
+        { "0", 0 },
+        { "007", 7 },
+        { "000000000000000000000000000012", 12 },
+        { "9223372036854775807", INT64_MAX },
+        { "9223372036854775808", INT64_MAX },
+        { "99999999999999999999999999999999", INT64_MAX },
+        { "", -1 },
+        { "-1", -1 },
+        { "+1", -1 },
+        { "1,1", -1 },
+        { "0x1", -1 },
+        { "99999999999999999999999999999999x", -1 },
+    };
+    for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
+        int64_t n = -1;
+        number_parse_length(bytes_str(table[i].text), &n);
+        cr_expect_eq(n, table[i].n, "%s", table[i].text);
+    }
+}
+
+static void expect_double(double d, const char *expected)
+{
+    char text[NUMBER_BYTES_MAX];
+    size_t len = number_write_double(d, text);
+    cr_expect(bytes_eq(bytes_of(text, len), bytes_str(expected)), "%.*s", (int)len, text);
+}
+
+Test(number, doubles)
+{
+    expect_double(0, "0");
+    expect_double(-0.0, "-0");
+    expect_double(0.1, "0.1");
+    expect_double(0.1 + 0.2, "0.30000000000000004");
+    expect_double(1e22, "1e+22");
+    expect_double(-DBL_MAX, "-1.7976931348623157e+308");
+    expect_double(DBL_TRUE_MIN, "4.94065645841247e-324");
+    expect_double(NAN, "nan");
+    expect_double(INFINITY, "inf");
+    expect_double(-INFINITY, "-inf");
+}
+
+/* Only where the machine has such a locale; elsewhere it says the same as the test above. */
+Test(number, doubles_in_a_locale_with_another_point)
+{
+    if (!setlocale(LC_NUMERIC, "de_DE.UTF-8")) setlocale(LC_NUMERIC, "fr_FR.UTF-8");
+    expect_double(-1.5, "-1.5");
+    expect_double(1.25e300, "1.25e+300");
+}
