@@ -52,11 +52,11 @@ static uint8_t peek(struct parser *p)
     return p->at < p->in.len ? p->in.data[p->at] : 0;
 }
 
-static struct json_node *add(struct parser *p, enum json_type type, size_t start, size_t len)
+static struct json_node *add(struct parser *p, enum json_kind kind, size_t start, size_t len)
 {
     if (p->count == p->limits->nodes_max) return NULL;
     struct json_node *n = &p->nodes[p->count++];
-    *n = (struct json_node){ .type = (uint8_t)type, .start = (uint32_t)start };
+    *n = (struct json_node){ .kind = (uint8_t)kind, .start = (uint32_t)start };
     n->len = (uint32_t)len;
     n->next = p->count;
     return n;
@@ -165,7 +165,7 @@ static bool read_string(struct parser *p, struct json_node **ret)
         if (n == 0) return fail(p, ERR_INVALID, "malformed string"), false;
         p->at += n;
     }
-    struct json_node *node = add(p, JSON_STRING, from, p->at - from);
+    struct json_node *node = add(p, JSON_KIND_STRING, from, p->at - from);
     if (!node) return too_many(p), false;
     node->escaped = escaped;
     p->at++;
@@ -232,13 +232,13 @@ static bool is_content(struct bytes text, bool escaped, struct bytes content)
 
 bool json_string_is(const struct json *j, const struct json_node *n, struct bytes content)
 {
-    return n->type == JSON_STRING && is_content(json_text(j, n), n->escaped, content);
+    return n->kind == JSON_KIND_STRING && is_content(json_text(j, n), n->escaped, content);
 }
 
 const struct json_node *json_member(const struct json *j, const struct json_node *object,
                                     const char *name)
 {
-    if (!object || object->type != JSON_OBJECT) return NULL;
+    if (!object || object->kind != JSON_KIND_OBJECT) return NULL;
     const struct json_node *key = object + 1, *end = json_next(j, object);
     for (; key < end; key = json_next(j, key + 1))
         if (json_string_is(j, key, bytes_str(name))) return key + 1;
@@ -353,36 +353,36 @@ static enum expect read_number(struct parser *p)
     bool integer;
     size_t end = number_end(p, &integer);
     if (end == 0) return fail(p, ERR_INVALID, "malformed number");
-    struct json_node *n = add(p, JSON_DOUBLE, p->at, end - p->at);
+    struct json_node *n = add(p, JSON_KIND_DOUBLE, p->at, end - p->at);
     if (!n) return too_many(p);
-    if (integer && number_parse(key_text(p, n), &n->number)) n->type = JSON_INTEGER;
+    if (integer && number_parse(key_text(p, n), &n->number)) n->kind = JSON_KIND_INTEGER;
     p->at = end;
     return after_value(p);
 }
 
-static enum expect read_word(struct parser *p, const char *word, enum json_type type)
+static enum expect read_word(struct parser *p, const char *word, enum json_kind kind)
 {
     struct bytes wanted = bytes_str(word);
     if (p->in.len - p->at < wanted.len ||
         memcmp(p->in.data + p->at, wanted.data, wanted.len) != 0)
         return fail(p, ERR_INVALID, "unknown word");
-    if (!add(p, type, p->at, wanted.len)) return too_many(p);
+    if (!add(p, kind, p->at, wanted.len)) return too_many(p);
     p->at += wanted.len;
     return after_value(p);
 }
 
 /* ---- arrays and objects ---- */
 
-static enum expect open_container(struct parser *p, enum json_type type)
+static enum expect open_container(struct parser *p, enum json_kind kind)
 {
     if (p->depth == p->limits->depth_max) return fail(p, ERR_LIMIT, "too deep");
-    struct json_node *n = add(p, type, p->at, 0);
+    struct json_node *n = add(p, kind, p->at, 0);
     if (!n) return too_many(p);
     n->next = p->open;
     p->open = p->count - 1;
     p->depth++;
     p->at++;
-    return type == JSON_ARRAY ? EXPECT_VALUE_OR_END : EXPECT_KEY_OR_END;
+    return kind == JSON_KIND_ARRAY ? EXPECT_VALUE_OR_END : EXPECT_KEY_OR_END;
 }
 
 static enum expect close_container(struct parser *p)
@@ -398,14 +398,14 @@ static enum expect close_container(struct parser *p)
 
 static uint8_t closing_of(const struct parser *p)
 {
-    return p->nodes[p->open].type == JSON_ARRAY ? ']' : '}';
+    return p->nodes[p->open].kind == JSON_KIND_ARRAY ? ']' : '}';
 }
 
 /* ---- what comes next ---- */
 
 static void count_element(struct parser *p)
 {
-    if (p->open != NONE && p->nodes[p->open].type == JSON_ARRAY) p->nodes[p->open].count++;
+    if (p->open != NONE && p->nodes[p->open].kind == JSON_KIND_ARRAY) p->nodes[p->open].count++;
 }
 
 static enum expect expect_value(struct parser *p)
@@ -414,17 +414,17 @@ static enum expect expect_value(struct parser *p)
     count_element(p);
     switch (c) {
     case '{':
-        return open_container(p, JSON_OBJECT);
+        return open_container(p, JSON_KIND_OBJECT);
     case '[':
-        return open_container(p, JSON_ARRAY);
+        return open_container(p, JSON_KIND_ARRAY);
     case '"':
         return read_string_value(p);
     case 't':
-        return read_word(p, "true", JSON_TRUE);
+        return read_word(p, "true", JSON_KIND_TRUE);
     case 'f':
-        return read_word(p, "false", JSON_FALSE);
+        return read_word(p, "false", JSON_KIND_FALSE);
     case 'n':
-        return read_word(p, "null", JSON_NULL);
+        return read_word(p, "null", JSON_KIND_NULL);
     }
     if (c == '-' || char_is(c, CHAR_DIGIT)) return read_number(p);
     return fail(p, ERR_INVALID, "a value is missing");
@@ -446,7 +446,7 @@ static enum expect expect_comma_or_end(struct parser *p)
     if (c == closing_of(p)) return close_container(p);
     if (c != ',') return fail(p, ERR_INVALID, "',' or the end is missing");
     p->at++;
-    return p->nodes[p->open].type == JSON_ARRAY ? EXPECT_VALUE : EXPECT_KEY;
+    return p->nodes[p->open].kind == JSON_KIND_ARRAY ? EXPECT_VALUE : EXPECT_KEY;
 }
 
 typedef enum expect expect_fn(struct parser *p);

@@ -4,26 +4,28 @@
  * without escapes), text that is not UTF-8, lone surrogates, a byte order mark, anything behind
  * the value. Values become a row of nodes in the order of the text, which hold offsets into it:
  * an object is followed by key, value, key, ..., an array by its elements, and `next` leads past
- * them. No recursion, no allocation: the caller gives the array, and its size is the limit. */
+ * them. No recursion, no allocation: the caller gives the array, and its size is the limit. (The
+ * command reads and writes JSON for people with Jansson; a tree of allocated values for every
+ * request is what a door cannot afford. The names are chosen so that both can be linked.) */
 #ifndef PROTO_JSON_H
 #define PROTO_JSON_H
 
 #include "base/buf.h"
 #include "base/err.h"
 
-enum json_type {
-    JSON_NULL,
-    JSON_FALSE,
-    JSON_TRUE,
-    JSON_INTEGER, /* fits an int64 and was written without fraction and exponent */
-    JSON_DOUBLE,  /* any other number: its text */
-    JSON_STRING,
-    JSON_ARRAY,
-    JSON_OBJECT,
+enum json_kind {
+    JSON_KIND_NULL,
+    JSON_KIND_FALSE,
+    JSON_KIND_TRUE,
+    JSON_KIND_INTEGER, /* fits an int64 and was written without fraction and exponent */
+    JSON_KIND_DOUBLE,  /* any other number: its text */
+    JSON_KIND_STRING,
+    JSON_KIND_ARRAY,
+    JSON_KIND_OBJECT,
 };
 
 struct json_node {
-    uint8_t type;        /* enum json_type */
+    uint8_t kind;        /* enum json_kind */
     bool escaped;        /* of a string: it is not what stands in the text */
     uint32_t start, len; /* of its text; of a string without the quotes */
     uint32_t next;       /* the node behind this one and all that is in it */
@@ -79,23 +81,23 @@ struct json_writer {
 };
 
 void json_start(struct json_writer *w, struct buf *out);
-void json_object(struct json_writer *w);
+void json_put_object(struct json_writer *w);
 void json_end_object(struct json_writer *w);
-void json_array(struct json_writer *w);
+void json_put_array(struct json_writer *w);
 void json_end_array(struct json_writer *w);
-void json_key(struct json_writer *w, const char *name);
-void json_key_bytes(struct json_writer *w, struct bytes name);
+void json_put_key(struct json_writer *w, const char *name);
+void json_put_key_bytes(struct json_writer *w, struct bytes name);
 
 /* Bytes that are not UTF-8 become U+FFFD: the text is JSON in any case. */
-void json_string(struct json_writer *w, struct bytes content);
-void json_cstring(struct json_writer *w, const char *content);
-void json_integer(struct json_writer *w, int64_t n);
-void json_double(struct json_writer *w, double d); /* null, unless it is finite */
-void json_boolean(struct json_writer *w, bool yes);
-void json_null(struct json_writer *w);
-void json_raw(struct json_writer *w, struct bytes json); /* a value that is JSON already */
+void json_put_string(struct json_writer *w, struct bytes content);
+void json_put_cstring(struct json_writer *w, const char *content);
+void json_put_integer(struct json_writer *w, int64_t n);
+void json_put_double(struct json_writer *w, double d); /* null, unless it is finite */
+void json_put_boolean(struct json_writer *w, bool yes);
+void json_put_null(struct json_writer *w);
+void json_put_raw(struct json_writer *w, struct bytes json); /* a value that is JSON already */
 
 /* A string if it is UTF-8, else {"base64": "..."}: nothing is lost. */
-void json_value(struct json_writer *w, struct bytes content);
+void json_put_value(struct json_writer *w, struct bytes content);
 
 #endif

@@ -22,7 +22,7 @@ static void note_inside(const struct json *j, const struct json_node *n, struct 
         if (count++ > 0) buf_byte(log, ' ');
         note(j, e, log);
     }
-    cr_assert_eq(count, n->type == JSON_OBJECT ? 2 * n->count : n->count);
+    cr_assert_eq(count, n->kind == JSON_KIND_OBJECT ? 2 * n->count : n->count);
 }
 
 static void note_string(const struct json *j, const struct json_node *n, struct buf *log)
@@ -38,23 +38,23 @@ static void note_string(const struct json *j, const struct json_node *n, struct 
 static void note(const struct json *j, const struct json_node *n, struct buf *log)
 {
     struct bytes text = json_text(j, n);
-    switch ((enum json_type)n->type) {
-    case JSON_NULL:
-    case JSON_FALSE:
-    case JSON_TRUE:
+    switch ((enum json_kind)n->kind) {
+    case JSON_KIND_NULL:
+    case JSON_KIND_FALSE:
+    case JSON_KIND_TRUE:
         buf_add(log, text);
         break;
-    case JSON_INTEGER:
+    case JSON_KIND_INTEGER:
         buf_printf(log, "%" PRId64, n->number);
         break;
-    case JSON_DOUBLE:
+    case JSON_KIND_DOUBLE:
         buf_printf(log, "~%.*s", (int)text.len, (const char *)text.data);
         break;
-    case JSON_STRING:
+    case JSON_KIND_STRING:
         note_string(j, n, log);
         break;
-    case JSON_ARRAY:
-    case JSON_OBJECT:
+    case JSON_KIND_ARRAY:
+    case JSON_KIND_OBJECT:
         buf_byte(log, text.data[0]);
         note_inside(j, n, log);
         buf_byte(log, text.data[text.len - 1]);
@@ -263,50 +263,50 @@ static void expect_written(void (*write)(struct json_writer *), const char *expe
 
 static void write_members(struct json_writer *w)
 {
-    json_object(w);
-    json_key(w, "outcome");
-    json_cstring(w, "cached");
-    json_key(w, "list");
-    json_array(w);
-    json_integer(w, -7);
-    json_boolean(w, true);
-    json_null(w);
-    json_array(w);
+    json_put_object(w);
+    json_put_key(w, "outcome");
+    json_put_cstring(w, "cached");
+    json_put_key(w, "list");
+    json_put_array(w);
+    json_put_integer(w, -7);
+    json_put_boolean(w, true);
+    json_put_null(w);
+    json_put_array(w);
     json_end_array(w);
-    json_object(w);
+    json_put_object(w);
     json_end_object(w);
     json_end_array(w);
-    json_key(w, "raw");
-    json_raw(w, bytes_str("{\"a\":1}"));
+    json_put_key(w, "raw");
+    json_put_raw(w, bytes_str("{\"a\":1}"));
     json_end_object(w);
 }
 
 static void write_escapes(struct json_writer *w)
 {
-    json_string(w, bytes_of("\"\\\b\f\n\r\t\0\x1f\x7f/\xc3\xbc", 13));
+    json_put_string(w, bytes_of("\"\\\b\f\n\r\t\0\x1f\x7f/\xc3\xbc", 13));
 }
 
 static void write_not_utf8(struct json_writer *w)
 {
-    json_string(w, bytes_str("a\xff\xc3z\xe2\x82"));
+    json_put_string(w, bytes_str("a\xff\xc3z\xe2\x82"));
 }
 
 static void write_values(struct json_writer *w)
 {
-    json_array(w);
-    json_value(w, bytes_str("\xc3\xbc"));
-    json_value(w, bytes_str("\xff\xfe"));
-    json_value(w, bytes_of(NULL, 0));
+    json_put_array(w);
+    json_put_value(w, bytes_str("\xc3\xbc"));
+    json_put_value(w, bytes_str("\xff\xfe"));
+    json_put_value(w, bytes_of(NULL, 0));
     json_end_array(w);
 }
 
 static void write_doubles(struct json_writer *w)
 {
-    json_array(w);
-    json_double(w, 0.5);
-    json_double(w, 1e300);
-    json_double(w, 1.0 / 0.0);
-    json_double(w, -3);
+    json_put_array(w);
+    json_put_double(w, 0.5);
+    json_put_double(w, 1e300);
+    json_put_double(w, 1.0 / 0.0);
+    json_put_double(w, -3);
     json_end_array(w);
 }
 
@@ -332,7 +332,7 @@ Test(json, every_byte_survives)
         struct err err;
         buf_clear(&out);
         json_start(&w, &out);
-        json_string(&w, bytes_of(content, sizeof content));
+        json_put_string(&w, bytes_of(content, sizeof content));
         cr_assert_eq(json_read(buf_bytes(&out), &(struct json_limits){ 1, 0 }, node, &j, &err),
                      0);
         cr_assert_eq(json_unescape(&j, node, back), sizeof content);

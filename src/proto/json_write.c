@@ -44,7 +44,7 @@ static void close_level(struct json_writer *w, uint8_t bracket)
     w->depth--;
 }
 
-void json_object(struct json_writer *w)
+void json_put_object(struct json_writer *w)
 {
     open_level(w, '{');
 }
@@ -54,7 +54,7 @@ void json_end_object(struct json_writer *w)
     close_level(w, '}');
 }
 
-void json_array(struct json_writer *w)
+void json_put_array(struct json_writer *w)
 {
     open_level(w, '[');
 }
@@ -108,7 +108,7 @@ static void put_string(struct json_writer *w, struct bytes content)
     buf_byte(w->out, '"');
 }
 
-void json_key_bytes(struct json_writer *w, struct bytes name)
+void json_put_key_bytes(struct json_writer *w, struct bytes name)
 {
     CHECK(!w->keyed);
     separate(w);
@@ -117,20 +117,20 @@ void json_key_bytes(struct json_writer *w, struct bytes name)
     w->keyed = true;
 }
 
-void json_key(struct json_writer *w, const char *name)
+void json_put_key(struct json_writer *w, const char *name)
 {
-    json_key_bytes(w, bytes_str(name));
+    json_put_key_bytes(w, bytes_str(name));
 }
 
-void json_string(struct json_writer *w, struct bytes content)
+void json_put_string(struct json_writer *w, struct bytes content)
 {
     separate(w);
     put_string(w, content);
 }
 
-void json_cstring(struct json_writer *w, const char *content)
+void json_put_cstring(struct json_writer *w, const char *content)
 {
-    json_string(w, bytes_str(content));
+    json_put_string(w, bytes_str(content));
 }
 
 static bool is_utf8(struct bytes in)
@@ -143,11 +143,11 @@ static bool is_utf8(struct bytes in)
     return true;
 }
 
-void json_value(struct json_writer *w, struct bytes content)
+void json_put_value(struct json_writer *w, struct bytes content)
 {
-    if (is_utf8(content)) return json_string(w, content);
-    json_object(w);
-    json_key(w, "base64");
+    if (is_utf8(content)) return json_put_string(w, content);
+    json_put_object(w);
+    json_put_key(w, "base64");
     separate(w);
     buf_byte(w->out, '"');
     base64_encode(content, w->out);
@@ -157,31 +157,31 @@ void json_value(struct json_writer *w, struct bytes content)
 
 /* ---- everything else ---- */
 
-void json_raw(struct json_writer *w, struct bytes json)
+void json_put_raw(struct json_writer *w, struct bytes json)
 {
     separate(w);
     buf_add(w->out, json);
 }
 
-void json_integer(struct json_writer *w, int64_t n)
+void json_put_integer(struct json_writer *w, int64_t n)
 {
     char text[NUMBER_BYTES_MAX];
-    json_raw(w, bytes_of(text, number_write(n, text)));
+    json_put_raw(w, bytes_of(text, number_write(n, text)));
 }
 
-void json_double(struct json_writer *w, double d)
+void json_put_double(struct json_writer *w, double d)
 {
     char text[NUMBER_BYTES_MAX];
-    if (!isfinite(d)) return json_null(w);
-    json_raw(w, bytes_of(text, number_write_double(d, text)));
+    if (!isfinite(d)) return json_put_null(w);
+    json_put_raw(w, bytes_of(text, number_write_double(d, text)));
 }
 
-void json_boolean(struct json_writer *w, bool yes)
+void json_put_boolean(struct json_writer *w, bool yes)
 {
-    json_raw(w, bytes_str(yes ? "true" : "false"));
+    json_put_raw(w, bytes_str(yes ? "true" : "false"));
 }
 
-void json_null(struct json_writer *w)
+void json_put_null(struct json_writer *w)
 {
-    json_raw(w, bytes_str("null"));
+    json_put_raw(w, bytes_str("null"));
 }

@@ -112,12 +112,55 @@ static enum resp_progress read_simple(struct reply_reader *r, const struct input
     return add(r, in, n, line->end);
 }
 
+/* Where the digits at the start end; a sign may stand in front of them. */
+static struct bytes skip_digits(struct bytes text, bool *ret_some)
+{
+    if (text.len > 0 && (text.data[0] == '-' || text.data[0] == '+'))
+        text = bytes_from(text, 1);
+    size_t n = chars_span(text, CHAR_DIGIT);
+    *ret_some = n > 0;
+    return bytes_from(text, n);
+}
+
+static bool is_double(struct bytes text)
+{
+    bool digits, fraction = true, exponent = true;
+    static const char *const words[] = { "inf", "-inf", "nan" };
+    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
+        if (bytes_eq(text, bytes_str(words[i]))) return true;
+    text = skip_digits(text, &digits);
+    if (text.len > 0 && text.data[0] == '.') {
+        text = bytes_from(text, 1);
+        size_t n = chars_span(text, CHAR_DIGIT);
+        fraction = n > 0;
+        text = bytes_from(text, n);
+    }
+    if (text.len > 0 && (text.data[0] | 0x20) == 'e')
+        text = skip_digits(bytes_from(text, 1), &exponent);
+    return digits && fraction && exponent && text.len == 0;
+}
+
+static enum resp_progress read_double(struct reply_reader *r, const struct input *in,
+                                      const struct line *line, enum reply_type type)
+{
+    if (!is_double(line_bytes(in, line))) return bad(in, ERR_INVALID, "invalid double");
+    return read_simple(r, in, line, type);
+}
+
+static enum resp_progress read_big(struct reply_reader *r, const struct input *in,
+                                   const struct line *line, enum reply_type type)
+{
+    bool digits;
+    struct bytes rest = skip_digits(line_bytes(in, line), &digits);
+    if (!digits || rest.len > 0) return bad(in, ERR_INVALID, "invalid big number");
+    return read_simple(r, in, line, type);
+}
+
 static enum resp_progress read_integer(struct reply_reader *r, const struct input *in,
                                        const struct line *line, enum reply_type type)
 {
     struct reply_node n = { type };
     struct bytes text = line_bytes(in, line);
-    if (text.len > 1 && text.data[0] == '+') text = bytes_from(text, 1);
     if (!number_parse(text, &n.number)) return bad(in, ERR_INVALID, "invalid integer");
     return add(r, in, n, line->end);
 }
@@ -212,7 +255,7 @@ static const struct kind {
     enum reply_type type;
 } kinds[256] = {
     ['+'] = { read_simple, REPLY_TEXT },     ['-'] = { read_simple, REPLY_ERROR },
-    ['('] = { read_simple, REPLY_TEXT },     [','] = { read_simple, REPLY_DOUBLE },
+    ['('] = { read_big, REPLY_TEXT },        [','] = { read_double, REPLY_DOUBLE },
     [':'] = { read_integer, REPLY_INTEGER }, ['_'] = { read_null, REPLY_NULL },
     ['#'] = { read_boolean, REPLY_BOOLEAN }, ['$'] = { read_bulk, REPLY_TEXT },
     ['!'] = { read_bulk, REPLY_ERROR },      ['='] = { read_verbatim, REPLY_TEXT },
