@@ -88,13 +88,29 @@ static const struct bytes known_names[] = {
 #undef ROW
 };
 
+/* Both are tokens, the second in small letters: among their characters one bit makes a letter
+ * small, and leaves '-' and digits alone. */
+static bool is_name(struct bytes name, struct bytes small)
+{
+    uint64_t difference = 0;
+    size_t at = 0;
+    if (name.len != small.len) return false;
+    for (; small.len - at >= 8; at += 8) {
+        uint64_t a, b;
+        memcpy(&a, name.data + at, 8);
+        memcpy(&b, small.data + at, 8);
+        difference |= (a | UINT64_C(0x2020202020202020)) ^ b;
+    }
+    for (; at < small.len; at++) difference |= (name.data[at] | 0x20u) ^ small.data[at];
+    return difference == 0;
+}
+
 /* Its number from 1; 0: none that we know. */
 static unsigned known_number(struct bytes name)
 {
     uint8_t first = char_lower(name.data[0]), last = char_lower(name.data[name.len - 1]);
     unsigned number = slots[SLOT((unsigned)name.len, first, last)];
-    if (number == 0 || !bytes_eq_nocase(name, known_names[number - 1])) return 0;
-    return number;
+    return number > 0 && is_name(name, known_names[number - 1]) ? number : 0;
 }
 
 static void note_known(struct http_request *request, size_t index)

@@ -252,14 +252,21 @@ static struct bytes key_text(const struct parser *p, const struct json_node *n)
     return bytes_of(p->in.data + n->start, n->len);
 }
 
+static uint64_t hash_more(uint64_t h, struct bytes in)
+{
+    for (size_t i = 0; i < in.len; i++) h = (h ^ in.data[i]) * UINT64_C(0x100000001b3);
+    return h;
+}
+
 /* Of the content, so that "a" and "\u0061" have the same. */
-static uint64_t key_hash(struct bytes text)
+static uint64_t key_hash(struct bytes text, bool escaped)
 {
     uint64_t h = UINT64_C(0xcbf29ce484222325);
-    while (text.len > 0) {
+    if (!escaped) h = hash_more(h, text);
+    while (escaped && text.len > 0) {
         uint8_t character[4];
         size_t n = take_character(&text, character);
-        for (size_t i = 0; i < n; i++) h = (h ^ character[i]) * UINT64_C(0x100000001b3);
+        h = hash_more(h, bytes_of(character, n));
     }
     h = (h ^ h >> 33) * UINT64_C(0xff51afd7ed558ccd);
     return h ^ h >> 33;
@@ -291,7 +298,7 @@ static bool keys_equal(const struct parser *p, const struct json_node *a,
 static bool add_key(struct parser *p, struct json_node *key)
 {
     uint32_t index = (uint32_t)(key - p->nodes), at = p->open + 1;
-    uint64_t hash = key_hash(key_text(p, key));
+    uint64_t hash = key_hash(key_text(p, key), key->escaped);
     key->sides[0] = key->sides[1] = NONE;
     for (unsigned depth = 0; at != index; depth++, hash >>= 1) {
         struct json_node *n = &p->nodes[at];

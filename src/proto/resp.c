@@ -50,20 +50,35 @@ static const struct header header_args = { "too big mbulk count string",
                                            "invalid multibulk length" };
 static const struct header header_bulk = { "too big bulk count string", "invalid bulk length" };
 
+/* Nearly every header is a few digits and CR LF, all of it there: its number, and *end behind it;
+ * -1: it has to be looked at closely. */
+static int64_t read_short_header(const struct input *in, size_t *end)
+{
+    size_t from = *end, at = from;
+    int64_t n = 0;
+    if (in->len - from < 8 || in->data[from] == '0') return -1;
+    for (; at - from < 6 && char_is(in->data[at], CHAR_DIGIT); at++)
+        n = n * 10 + (in->data[at] - '0');
+    if (at == from || in->data[at] != '\r' || in->data[at + 1] != '\n') return -1;
+    *end = at + 2;
+    return n;
+}
+
 /* The number of the header line at r->at, whose type was looked at; *ret_end is behind it. */
 static enum resp_progress read_header(struct resp_reader *r, const struct input *in,
                                       const struct header *h, int64_t *ret, size_t *ret_end)
 {
     size_t from = r->at + 1, to = from;
+    *ret_end = from;
+    *ret = read_short_header(in, ret_end);
+    if (*ret >= 0) return RESP_READY;
     while (to < in->len && in->data[to] != '\r' && to - from <= COUNT_BYTES_MAX) to++;
     if (to - from > COUNT_BYTES_MAX) return bad(in, ERR_LIMIT, h->too_long);
     if (to == in->len) return more(r, in->len + 1);
-    int64_t n;
-    if (!number_parse(bytes_of(in->data + from, to - from), &n))
+    if (!number_parse(bytes_of(in->data + from, to - from), ret))
         return bad(in, ERR_INVALID, h->invalid);
     if (to + 1 == in->len) return more(r, in->len + 1);
     if (in->data[to + 1] != '\n') return bad(in, ERR_INVALID, h->invalid);
-    *ret = n;
     *ret_end = to + 2;
     return RESP_READY;
 }
