@@ -247,7 +247,7 @@ const struct json_node *json_member(const struct json *j, const struct json_node
 
 /* ---- keys ---- */
 
-static struct bytes key_text(const struct parser *p, const struct json_node *n)
+static struct bytes node_text(const struct parser *p, const struct json_node *n)
 {
     return bytes_of(p->in.data + n->start, n->len);
 }
@@ -290,15 +290,15 @@ static bool same_key(struct bytes a, struct bytes b)
 static bool keys_equal(const struct parser *p, const struct json_node *a,
                        const struct json_node *b)
 {
-    if (!a->escaped && !b->escaped) return bytes_eq(key_text(p, a), key_text(p, b));
-    return same_key(key_text(p, a), key_text(p, b));
+    if (!a->escaped && !b->escaped) return bytes_eq(node_text(p, a), node_text(p, b));
+    return same_key(node_text(p, a), node_text(p, b));
 }
 
 /* Puts a key into the tree whose root is the first key of the object. */
 static bool add_key(struct parser *p, struct json_node *key)
 {
     uint32_t index = (uint32_t)(key - p->nodes), at = p->open + 1;
-    uint64_t hash = key_hash(key_text(p, key), key->escaped);
+    uint64_t hash = key_hash(node_text(p, key), key->escaped);
     key->sides[0] = key->sides[1] = NONE;
     for (unsigned depth = 0; at != index; depth++, hash >>= 1) {
         struct json_node *n = &p->nodes[at];
@@ -362,7 +362,7 @@ static enum expect read_number(struct parser *p)
     if (end == 0) return fail(p, ERR_INVALID, "malformed number");
     struct json_node *n = add(p, JSON_KIND_DOUBLE, p->at, end - p->at);
     if (!n) return too_many(p);
-    if (integer && number_parse(key_text(p, n), &n->number)) n->kind = JSON_KIND_INTEGER;
+    if (integer && number_parse(node_text(p, n), &n->number)) n->kind = JSON_KIND_INTEGER;
     p->at = end;
     return after_value(p);
 }
