@@ -263,12 +263,32 @@ static void maybe_orphan_done(struct op *op, void *ctx)
     op_free(op);
 }
 
+/* Who leads is sent at the end of the turn: whoever has come to ask the same until then is asked for,
+ * too (E3), so a crowd that comes at once costs one question. */
+static void send_unsent(struct task *task)
+{
+    struct engine *e = container_of(task, struct engine, send);
+    for (struct link *at; (at = list_pop(&e->unsent));) {
+        struct call *c = container_of(at, struct call, unsent);
+        wait_sent(c);
+        engine_submit(e, c->op, ask_done, c);
+    }
+}
+
 void call_ask(struct call *c)
 {
+    struct engine *e = c->engine;
     call_set_state(c, CALL_ASKING);
-    c->asked_ms = c->engine->loop->now_ms;
-    if (c->args.verb == VERB_CLAIM && c->args.wait_ms > 0 && !c->waitlist) wait_lead(c);
-    engine_submit(c->engine, c->op, ask_done, c);
+    c->asked_ms = e->loop->now_ms;
+    c->op->waits = c->args.verb == VERB_CLAIM && c->args.wait_ms > 0;
+    c->op->heard = 0;
+    if (c->op->waits && !c->waitlist) wait_lead(c);
+    if (!c->leads) {
+        engine_submit(e, c->op, ask_done, c);
+        return;
+    }
+    list_append(&e->unsent, &c->unsent);
+    task_post(e->loop, &e->send);
 }
 
 static void call_timer(struct timer *t)
@@ -339,6 +359,7 @@ int engine_call(struct engine *e, const struct call_args *args, struct call **re
     op->wants_facts = args->wants_facts;
     op->limit = args->limit;
     link_init(&c->link);
+    link_init(&c->unsent);
     timer_init(&c->timer, call_timer);
     if (args->verb == VERB_CLAIM)
         e->rng->fill(e->rng, op->in.token.bytes, sizeof op->in.token.bytes);
@@ -355,7 +376,9 @@ void call_cancel(struct call *c)
     if (c->state == CALL_FINISHED) return;
     wait_lead_no_more(c);
     if (c->waitlist) wait_leave(c);
-    if (c->state == CALL_ASKING) {
+    bool sent = c->state == CALL_ASKING && !link_used(&c->unsent);
+    link_remove(&c->unsent);
+    if (sent) {
         /* The op stays with the store; only its innermost frame learns that nobody waits. */
         struct op_frame *mine = &c->op->frames[0];
         CHECK(mine->done == ask_done && mine->ctx == c);
@@ -415,7 +438,9 @@ int engine_open(struct store *store, const struct store_env *env,
                           .config = *config };
     list_init(&e->calls);
     list_init(&e->finished);
+    list_init(&e->unsent);
     task_init(&e->tell, tell_finished);
+    task_init(&e->send, send_unsent);
     sweep_init(e);
     if (waitlists_init(e) || leases_init(e)) {
         engine_free(e);
@@ -447,6 +472,7 @@ void engine_free(struct engine *e)
     CHECK(engine_idle(e));
     sweep_stop(e);
     task_stop(&e->tell);
+    task_stop(&e->send);
     waitlists_fini(e);
     leases_fini(e);
     free(e);

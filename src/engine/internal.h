@@ -18,7 +18,9 @@ struct engine {
     struct task tell;
     struct map waitlists; /* by question: key and fingerprint */
     struct map leaders;   /* calls that ask a question, with no line behind them yet */
-    struct map held;      /* by owner token */
+    struct list unsent;   /* calls: leaders until the end of the turn */
+    struct task send;
+    struct map held; /* by owner token */
     struct timer sweep_timer;
 };
 
@@ -39,6 +41,7 @@ struct call {
     enum call_state state;
     struct map_node leader; /* in the engine's leaders while `leads` */
     bool leads;
+    struct link unsent;    /* in the engine's, while its op is not yet at the store */
     struct call_args args; /* key and request views point into the op */
     struct op *op;
     struct timer timer; /* parked: the deadline; backing off: the next try */
@@ -71,6 +74,7 @@ void waitlists_fini(struct engine *e);
 bool wait_join_existing(struct call *c);
 void wait_lead(struct call *c); /* it is about to ask: others may line up behind it */
 void wait_lead_no_more(struct call *c);
+void wait_sent(struct call *c); /* from now on, who joins its line was not asked for */
 void wait_park(struct call *c, const struct answer *seen); /* after in_progress */
 void wait_answered(struct call *c); /* the op of a call that asked for its line came back */
 void wait_deadline(struct call *c); /* its timer fired */

@@ -163,6 +163,11 @@ void wait_lead_no_more(struct call *c)
     c->leads = false;
 }
 
+void wait_sent(struct call *c)
+{
+    if (c->waitlist) c->waitlist->asked = c->waitlist->tickets;
+}
+
 /* The line behind a call that is just asking: it becomes the head that asks for them. */
 static struct waitlist *line_behind_leader(const struct call *c)
 {
@@ -220,7 +225,7 @@ static void poll_later(struct waitlist *w)
     timer_set(e->loop, &w->timer, poll_ms < w->lapses_ms ? poll_ms : w->lapses_ms);
 }
 
-static bool watch(struct waitlist *w, uint64_t seen);
+static bool watch(struct waitlist *w, uint64_t seen, uint64_t heard);
 
 /* The news came with the answer. It is for those who were here before the watch was set: they saw
  * the record undecided, so it was decided after they came (E3). */
@@ -257,7 +262,7 @@ static void watch_done(struct op *op, void *ctx)
     }
     if (w->asking) return; /* its answer brings a new watch */
     bool outdated = failed == ERR_CANCELED && w->watched != w->seen;
-    if (outdated && watch(w, w->seen)) return;
+    if (outdated && watch(w, w->seen, 0)) return;
     if (failed == ERR_UNSUPPORTED)
         poll_later(w);
     else if (failed)
@@ -266,7 +271,7 @@ static void watch_done(struct op *op, void *ctx)
         ask(w);
 }
 
-static bool watch(struct waitlist *w, uint64_t seen)
+static bool watch(struct waitlist *w, uint64_t seen, uint64_t heard)
 {
     struct engine *e = w->engine;
     if (!(e->store->caps & CAP_NOTIFY)) return false;
@@ -281,19 +286,21 @@ static bool watch(struct waitlist *w, uint64_t seen)
     struct op *op = op_new(VERB_WATCH, &c->args.key, &in);
     if (!op) return false;
     op->seen = w->watched = seen;
+    op->heard = heard;
     w->watched_for = w->tickets;
     w->watch = op;
     engine_submit(e, op, watch_done, w);
     return true;
 }
 
-/* Nobody may be answered yet: be told of the next change, and look when the lease lapses. */
-static void stand_by(struct waitlist *w, const struct answer *seen)
+/* Nobody may be answered yet: be told of the next change, and look when the lease lapses. Unless
+ * everybody was here when `seen` was asked for, the watch has to look, too (E3). */
+static void stand_by(struct waitlist *w, const struct answer *seen, uint64_t heard)
 {
     if (list_empty(&w->waiters)) return;
     struct engine *e = w->engine;
     w->lapses_ms = e->loop->now_ms + (seen->lease_left_ms > 0 ? seen->lease_left_ms : 1);
-    if (watch(w, seen->version))
+    if (watch(w, seen->version, w->tickets == w->asked ? heard : 0))
         timer_set(e->loop, &w->timer, w->lapses_ms);
     else
         poll_later(w);
@@ -399,13 +406,14 @@ static void head_claimed(struct waitlist *w, struct call *c)
                                                .number = call_waited_ms(c) });
     call_granted(c);
     leave_with(c, &out);
-    stand_by(w, &out);
+    stand_by(w, &out, 0);
     dismiss_overdue(w, NULL);
 }
 
 static void head_waits_on(struct waitlist *w, struct call *c)
 {
     struct answer out = c->op->out;
+    uint64_t heard = c->op->heard;
     w->lapses_ms = w->engine->loop->now_ms + out.lease_left_ms;
     if (past_deadline(c)) {
         struct answer late = timed_out(w);
@@ -414,7 +422,7 @@ static void head_waits_on(struct waitlist *w, struct call *c)
         call_set_state(c, CALL_PARKED);
     }
     dismiss_overdue(w, NULL);
-    stand_by(w, &out);
+    stand_by(w, &out, heard);
 }
 
 /* One answer for everybody who was here when the head asked (E3). */
@@ -482,7 +490,9 @@ void wait_park(struct call *c, const struct answer *seen)
     }
     join(w, c);
     if (c->ticket == w->confirmed) w->confirmed = c->ticket + 1; /* it has just asked itself */
-    if (fresh) stand_by(w, &out);
+    if (!fresh) return;
+    w->asked = w->tickets;
+    stand_by(w, &out, c->op->heard);
 }
 
 void wait_leave(struct call *c)

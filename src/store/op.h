@@ -109,6 +109,7 @@ struct op {
     uint64_t seen;    /* WATCH: finish when the record's version is not this any more */
     size_t limit;     /* EXPIRE, SCAN: at most so many rows */
     bool wants_facts; /* PING: what does it say of itself? */
+    bool waits;       /* CLAIM: whoever asks will watch, if somebody is on it */
     bool routine; /* EXPIRE: nobody asked for it, so records that go by themselves may stay */
 
     /* out */
@@ -121,6 +122,9 @@ struct op {
     struct store_stats stats;
     struct facts *facts; /* NULL: none */
     uint64_t epoch;      /* of the store that answered; another one: it has forgotten */
+    /* CLAIM that waits and met somebody: if this is given to the WATCH that follows, and the store has
+     * heard nothing since, that need not look again. 0: it has to. */
+    uint64_t heard;
 
     /* the store's while it owns the op */
     struct link link;

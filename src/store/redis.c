@@ -193,6 +193,7 @@ static void answer_op(struct redis *r, struct op *op, const redisReply *reply, s
         answer_published(op, packed, at);
     else
         answer_take(op, packed, at);
+    if (op->out.outcome != OUTCOME_IN_PROGRESS) op->heard = 0;
     if (op->wants_facts) facts_tell(op, &r->facts);
     op->epoch = r->base.epoch;
 }
@@ -547,7 +548,8 @@ static bool is_alike(const struct op *a, const struct op *b)
     enum run_kind kind = kind_of(a);
     if (kind != kind_of(b)) return false;
     if (kind != RUN_CLAIM) return true;
-    return a->in.lease_ms == b->in.lease_ms && a->in.retain_ms == b->in.retain_ms;
+    return a->in.lease_ms == b->in.lease_ms && a->in.retain_ms == b->in.retain_ms &&
+           a->waits == b->waits;
 }
 
 /* Behind the op at `first` come those that are like it; returns where they end. */
@@ -607,7 +609,7 @@ static void put_run(struct argv *a, const struct batch *b, unsigned first, unsig
     const struct op *op = b->ops[first];
     enum run_kind kind = kind_of(op);
     uint8_t *at = put_le(argv_room(a), kind, 1);
-    at = put_le(at, 0, 1);
+    at = put_le(at, op->waits, 1);
     at = put_le(at, number_of[due_list(op)], 1);
     at = put_le(at, (uint64_t)op->in.lease_ms, 8);
     at = put_le(at, (uint64_t)op->in.retain_ms, 8);
@@ -707,6 +709,7 @@ static void batch_fill(struct batch *b, struct list *queue)
             link_remove(at);
             b->ops[b->count++] = op;
             if (op->verb == VERB_WATCH) list_append(&r->asked, &op->link);
+            if (op->waits) op->heard = inbox_heard(r);
         }
         if (alone || b->count == BATCH_MAX || ++looked == TAKE_MAX) break;
     }
@@ -954,6 +957,17 @@ void redis_enqueue(struct redis *r, struct op *op)
     redis_flush_later(r);
 }
 
+/* A WATCH that has nothing to find. */
+static void park(struct redis *r, struct op *op)
+{
+    r->in_flight++;
+    r->base.loop->owed++;
+    op_clear_answer(op);
+    op->out.version = op->seen;
+    op->epoch = r->base.epoch;
+    settle(r, op);
+}
+
 static void redis_submit(struct store *s, struct op *op)
 {
     struct redis *r = (struct redis *)s;
@@ -963,8 +977,11 @@ static void redis_submit(struct store *s, struct op *op)
         walk_start(r, op);
         return;
     }
-    if (op->verb == VERB_WATCH) conn_use(&r->inbox_conn);
-    redis_enqueue(r, op);
+    if (op->verb == VERB_WATCH || op->waits) conn_use(&r->inbox_conn);
+    if (op->verb == VERB_WATCH && op->heard && op->heard == inbox_heard(r))
+        park(r, op);
+    else
+        redis_enqueue(r, op);
 }
 
 static void redis_cancel(struct store *s, struct op *op)
@@ -999,6 +1016,7 @@ static void redis_init(struct redis *r, const struct store_env *env)
     r->base =
         (struct store){ .class = &redis_class, .caps = redis_class.caps, .loop = env->loop };
     r->base.epoch = rng_u64(env->rng);
+    r->heard = 1;
     r->slots_asked_ms = -SLOTS_AGAIN_MS;
     env->rng->fill(env->rng, r->inbox, sizeof r->inbox);
     env->rng->fill(env->rng, r->seed, sizeof r->seed);

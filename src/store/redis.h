@@ -186,6 +186,7 @@ struct redis {
     struct conn inbox_conn;
     struct command subscribe;
     bool inbox_pinged;
+    uint64_t heard;   /* counts what came by the inbox, and its comings and goings */
     size_t in_flight; /* ops, the parked ones too */
 };
 
@@ -205,6 +206,8 @@ bool record_unpack(struct bytes packed, struct record *ret_record, struct bytes 
 
 void inbox_init(struct redis *r);
 void inbox_net(struct redis *r); /* somebody is parked: look again in a while, told or not */
+/* Changes with whatever is heard, or could not be heard. 0: nothing can be heard now. */
+uint64_t inbox_heard(const struct redis *r);
 
 /* ---- redis_facts.c ---- */
 

@@ -2,7 +2,9 @@
  *
  * Guarantees: a watch that is parked is looked at again when its record has changed: told through the
  * one subscription of this process, found when the subscription comes back, or found by a slow look.
- * An answer that came with the news goes to the watch as its own, if it asked the same question. */
+ * An answer that came with the news goes to the watch as its own, if it asked the same question. A
+ * claim that waits leaves the inbox, too; if nothing was heard between its being sent and the watch
+ * that follows it, there is nothing that the watch could find by looking. */
 #include "store/redis.h"
 
 #include "base/check.h"
@@ -53,6 +55,7 @@ static void subscribed(struct command *command, struct conn *c, const redisReply
     c->subscribed = true;
     c->failures = 0;
     r->inbox_pinged = false;
+    r->heard++;
     distrust_asked(r, bytes_of(NULL, 0));
     watch_again(r); /* what changed before is found now, what changes later is told */
 }
@@ -83,6 +86,7 @@ static void inbox_ready(struct conn *c)
 static void inbox_down(struct conn *c)
 {
     struct redis *r = c->redis;
+    r->heard++;
     if (!r->clustered || c->failures == 0) return;
     list_each (&r->nodes, at) {
         const struct conn *other = &container_of(at, struct node, link)->lanes[0].conn;
@@ -157,6 +161,7 @@ static void inbox_pushed(struct conn *c, const redisReply *reply)
 {
     struct redis *r = c->redis;
     r->inbox_pinged = false;
+    r->heard++;
     if (reply->type != REDIS_REPLY_ARRAY || reply->elements != 3) return;
     const redisReply *kind = reply->element[0], *message = reply->element[2];
     if (kind->type != REDIS_REPLY_STRING || strcmp(kind->str, "message") != 0) return;
@@ -182,6 +187,11 @@ static void net_look(struct timer *timer)
     }
     r->inbox_pinged = true;
     conn_ping(c);
+}
+
+uint64_t inbox_heard(const struct redis *r)
+{
+    return r->inbox_conn.subscribed ? r->heard : 0;
 }
 
 void inbox_net(struct redis *r)

@@ -426,6 +426,86 @@ Test(redis, message_does_not_carry_a_large_answer)
     asked_end(&publish);
 }
 
+/* A claim that found somebody on it, of a caller who is going to watch. */
+static struct asked waiting_claim(struct store *s, const char *name)
+{
+    struct asked claim;
+    struct op *op = coord_op(VERB_CLAIM, name, 2, NULL);
+    op->waits = true;
+    asked_start(&claim, s, op);
+    COORD_UNTIL(&coord, claim.finished);
+    cr_expect(op->out.outcome == OUTCOME_IN_PROGRESS);
+    return claim;
+}
+
+static void watch_after(struct asked *claim, struct store *s, const char *name,
+                        struct asked *ret_watch)
+{
+    struct op *op = watch_op(name, "", claim->op->out.version);
+    op->heard = claim->op->heard;
+    asked_end(claim);
+    asked_start(ret_watch, s, op);
+}
+
+static void listen_first(struct store *s)
+{
+    struct asked watch;
+    coord_watch(&coord, s, "another", &watch);
+    store_cancel(s, watch.op);
+    COORD_UNTIL(&coord, watch.finished);
+    asked_end(&watch);
+}
+
+Test(redis, waiting_claim_saves_the_watch_its_look)
+{
+    struct asked watch;
+    uint64_t seen = claim_with("k", "");
+    listen_first(b);
+    struct asked claim = waiting_claim(b, "k");
+    cr_expect(claim.op->heard != 0 && claim.op->out.version == seen);
+    watch_after(&claim, b, "k", &watch);
+    cr_expect(watch.op->parked);
+    outcome(a, VERB_PUBLISH, "k", 1, "v");
+    COORD_UNTIL(&coord, watch.finished);
+    cr_expect(watch.op->answers && watch.op->out.outcome == OUTCOME_CACHED);
+    asked_end(&watch);
+}
+
+Test(redis, watch_looks_if_anything_was_heard_since_the_claim)
+{
+    struct asked watch, other;
+    claim_with("k", "");
+    claim_with("other", "");
+    coord_watch(&coord, b, "other", &other);
+    struct asked claim = waiting_claim(b, "k");
+    outcome(a, VERB_PUBLISH, "k", 1, "v");
+    outcome(a, VERB_PUBLISH, "other", 1, "v");
+    COORD_UNTIL(&coord, other.finished);
+    watch_after(&claim, b, "k", &watch);
+    cr_expect(!watch.op->parked);
+    COORD_UNTIL(&coord, watch.finished);
+    cr_expect(watch.op->out.version != watch.op->seen);
+    asked_end(&watch);
+    asked_end(&other);
+}
+
+Test(redis, waiting_claim_of_a_process_that_cannot_hear_saves_nothing)
+{
+    struct asked watch;
+    claim_with("k", "");
+    listen_first(b);
+    conn_drop(&((struct redis *)b)->inbox_conn, ERR_UNAVAILABLE, "lost");
+    struct asked claim = waiting_claim(b, "k");
+    cr_expect(claim.op->heard == 0);
+    watch_after(&claim, b, "k", &watch);
+    cr_expect(!watch.op->parked);
+    coord_pass(&coord, 10); /* it connects again */
+    COORD_UNTIL(&coord, coord_listens(&coord, b));
+    outcome(a, VERB_PUBLISH, "k", 1, "v");
+    COORD_UNTIL(&coord, watch.finished);
+    asked_end(&watch);
+}
+
 Test(redis, a_thousand_watches_are_told_once_each)
 {
     enum { COUNT = 1000 };

@@ -247,6 +247,7 @@ static void answer_from_coord(struct op *op, const struct op *step)
 {
     op_clear_answer(op);
     op->out = step->out;
+    op->heard = step->heard;
     blob_ref(op->out.value);
     op->out.version |= PLANE_COORD;
     answer(op);
@@ -504,7 +505,9 @@ static void submit_watch(struct tiered *t, struct op *op)
 
 static void submit_claim(struct tiered *t, struct op *op)
 {
-    coord_step(t, op, VERB_CLAIM, claim_met_coord);
+    struct step *s = step_for(t, op, VERB_CLAIM);
+    if (s) s->op->waits = op->waits;
+    step_start(t, op, s, claim_met_coord);
 }
 
 /* Whoever changes the ledger will have to tell coord: without memory for that, nothing
