@@ -150,6 +150,9 @@ Test(json, what_is_refused)
         { "'a'", "JSON: a value is missing at byte 0" },
         { "\"\n\"", "JSON: malformed string at byte 1" },
         { "\"\x1f\"", "JSON: malformed string at byte 1" },
+        { "\"abcd\x1f"
+          "efghijklm\"",
+          "JSON: malformed string at byte 5" },
         { "\"\\x\"", "JSON: malformed string at byte 1" },
         { "\"\\u12g4\"", "JSON: malformed string at byte 1" },
         { "\"\\u123", "JSON: malformed string at byte 1" },

@@ -154,6 +154,9 @@ Test(reply, what_is_refused)
         { "+1234567890123456789012345\r\n", "!Protocol error: a line is too long" },
         { "+1234567890123456789012345", "!Protocol error: a line is too long" },
         { "$74\r\n", "!Protocol error: the reply is too large" },
+        { "*4\r\n+12345678901234567890\r\n+12345678901234567890\r\n+12345678901234567890\r\n"
+          "+1234567890\r\n",
+          "!Protocol error: the reply is too large" },
         { "*12\r\n", "!Protocol error: the reply has too many values" },
         { "%6\r\n", "!Protocol error: the reply has too many values" },
         { "*2\r\n*11\r\n", "!Protocol error: the reply has too many values" },

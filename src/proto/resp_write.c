@@ -3,9 +3,15 @@
 #include "proto/number.h"
 #include "proto/resp.h"
 
+enum {
+    LINE_BYTES_MAX = NUMBER_BYTES_MAX + 3,
+    SHORT_BYTES_MAX =
+        64, /* of a bulk string that is put together first: one write, not three */
+};
+
 static void put_line(struct resp_writer *w, char type, const char *text, size_t len)
 {
-    char line[NUMBER_BYTES_MAX + 3];
+    char line[LINE_BYTES_MAX];
     CHECK(len <= NUMBER_BYTES_MAX);
     line[0] = type;
     memcpy(line + 1, text, len);
@@ -13,10 +19,19 @@ static void put_line(struct resp_writer *w, char type, const char *text, size_t 
     buf_add(w->out, bytes_of(line, len + 3));
 }
 
+/* "$12" and CR LF; the length of it. */
+static size_t write_head(char *out, char type, int64_t n)
+{
+    out[0] = type;
+    size_t len = 1 + number_write(n, out + 1);
+    memcpy(out + len, "\r\n", 2);
+    return len + 2;
+}
+
 static void put_number(struct resp_writer *w, char type, int64_t n)
 {
-    char digits[NUMBER_BYTES_MAX];
-    put_line(w, type, digits, number_write(n, digits));
+    char line[LINE_BYTES_MAX];
+    buf_add(w->out, bytes_of(line, write_head(line, type, n)));
 }
 
 static void put_end(struct resp_writer *w)
@@ -51,8 +66,19 @@ void resp_integer(struct resp_writer *w, int64_t n)
     put_number(w, ':', n);
 }
 
+static void put_short_bulk(struct resp_writer *w, struct bytes content)
+{
+    char bulk[LINE_BYTES_MAX + SHORT_BYTES_MAX + 2];
+    size_t len = write_head(bulk, '$', (int64_t)content.len);
+    memcpy(bulk + len, content.data, content.len);
+    len += content.len;
+    memcpy(bulk + len, "\r\n", 2);
+    buf_add(w->out, bytes_of(bulk, len + 2));
+}
+
 void resp_bulk(struct resp_writer *w, struct bytes content)
 {
+    if (content.len > 0 && content.len <= SHORT_BYTES_MAX) return put_short_bulk(w, content);
     put_number(w, '$', (int64_t)content.len);
     buf_add(w->out, content);
     put_end(w);

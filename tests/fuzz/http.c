@@ -234,18 +234,6 @@ static struct buf requests_in(struct bytes in, size_t step)
     return s.peer.log;
 }
 
-static void check_cuts(struct bytes in)
-{
-    struct buf whole = requests_in(in, in.len ? in.len : 1);
-    size_t steps[] = { 1, 2, 7, in.len / 2 + 1 };
-    for (size_t i = 0; i < sizeof steps / sizeof steps[0]; i++) {
-        struct buf cut = requests_in(in, steps[i]);
-        CHECK(bytes_eq(buf_bytes(&cut), buf_bytes(&whole)));
-        buf_fini(&cut);
-    }
-    buf_fini(&whole);
-}
-
 /* ---- answers ---- */
 
 static void check_answer(struct bytes value)
@@ -269,7 +257,7 @@ static void check_answer(struct bytes value)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct bytes in = bytes_of(data, size);
-    check_cuts(in);
+    cuts_check(requests_in, in);
     check_requests(in);
     check_value(in);
     check_answer(in);

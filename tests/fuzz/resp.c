@@ -155,21 +155,9 @@ static struct buf replies_in(struct bytes in, size_t step)
     return c.peer.log;
 }
 
-static void check_cuts(struct buf (*told)(struct bytes, size_t), struct bytes in)
-{
-    struct buf whole = told(in, in.len ? in.len : 1);
-    size_t steps[] = { 1, 2, 7, in.len / 2 + 1 };
-    for (size_t i = 0; i < sizeof steps / sizeof steps[0]; i++) {
-        struct buf cut = told(in, steps[i]);
-        CHECK(bytes_eq(buf_bytes(&cut), buf_bytes(&whole)));
-        buf_fini(&cut);
-    }
-    buf_fini(&whole);
-}
-
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    check_cuts(commands_in, bytes_of(data, size));
-    check_cuts(replies_in, bytes_of(data, size));
+    cuts_check(commands_in, bytes_of(data, size));
+    cuts_check(replies_in, bytes_of(data, size));
     return 0;
 }
