@@ -174,6 +174,12 @@ static bool is_space(uint8_t c)
     return c == ' ' || (c >= '\t' && c <= '\r');
 }
 
+/* Vertical tab and form feed stand between words, but do not end one: as in Redis. */
+static bool ends_word(uint8_t c)
+{
+    return c == ' ' || c == '\t' || c == '\r' || c == '\n';
+}
+
 /* "\x41", "\n", "\"": the backslash was seen. */
 static void read_escape(struct words *w)
 {
@@ -206,7 +212,7 @@ static bool read_quoted(struct words *w, uint8_t quote)
 
 static bool read_word(struct words *w)
 {
-    while (w->at < w->end && !is_space(*w->at)) {
+    while (w->at < w->end && !ends_word(*w->at)) {
         uint8_t c = *w->at++;
         if (c == '"' || c == '\'') return read_quoted(w, c);
         *w->out++ = c;

@@ -162,6 +162,7 @@ Test(resp, lines_of_words)
         SAYS("  a \t b\r\nc\r\n", "[a|b][c]+0"),
         SAYS("PING", "+4"),
         SAYS("a \"b c\" 'd e'\r\n", "[a|b c|d e]+0"),
+        SAYS("a\vb \v\f c\r\n", "[a\vb|c]+0"),
         SAYS("\"\" ''\r\n", "[|]+0"),
         SAYS("a\"b\" c\r\n", "[ab|c]+0"),
         SAYS("\"\\x41\\x6a\\n\\t\\\"\\\\\\q\"\r\n", "[Aj\n\t\"\\q]+0"),
