@@ -31,7 +31,9 @@ enum {
     RUN_BYTES = 21,
     DUE_LISTS = 12, /* of what lives for a minute, four, sixteen ... ten years */
     DUE_MS_FIRST = 60000,
-    KEY_BYTES = 100, /* of a shard */
+    GRACE_MS = 60000,
+    GRACE_TEST_MS = 86400000, /* of tests that move the clock, back, too */
+    KEY_BYTES = 100,          /* of a shard */
     FLAG_FORCE = 1,
     FLAG_VALUE = 2,
     REPLY_OPS = 4, /* where the answers to the ops begin */
@@ -513,6 +515,7 @@ static void put_head(struct argv *a, const struct batch *b, unsigned lists)
     int64_t now_ms = r->env.wall_rules ? clock_now_ms(&r->env.wall) : 0;
     size_t prefix_len = strlen(r->options.prefix);
     uint8_t *at = put_le(argv_room(a), (uint64_t)now_ms, 8);
+    at = put_le(at, r->env.wall_rules ? GRACE_TEST_MS : GRACE_MS, 8);
     at = put_le(at, rng_u64(r->env.rng) | 1, 8);
     at = put_bytes(at, bytes_of(r->inbox, INBOX_BYTES));
     at = put_le(at, prefix_len, 1);

@@ -15,13 +15,14 @@
 --
 --   frame             a record: HEADER, fingerprint, inboxes of those who watch it, value
 --   ''                META
---   '\0' list         LIST: the numbers of its first entry and of the next one
+--   '\0' list         LIST: the numbers of its first entry and of the next one, and when that is due
 --   '\0' list number  an ENTRY, lengths, frames
 --
--- Fields do not go by themselves. So whatever may be granted is noted: an entry per run, taken out
--- when its time has come. What was granted with it and is still alive then is noted anew; what was
--- granted at another time has an entry of its own. The shard as a whole goes when nobody has needed
--- it for a day longer than its last record. An op whose frame begins with a zero is about the whole
+-- Fields do not go by themselves. So whatever is granted is noted: an entry per run, taken out when
+-- its time has come, by later notes in the same list and by the routine sweep. What was granted with
+-- it and is still alive then is noted anew; what was granted at another time has an entry of its own.
+-- All that is late by a grace: a clock that is set back a little brings nobody back to life.
+-- The shard as a whole goes when nobody has needed it for a day longer than its last record. An op whose frame begins with a zero is about the whole
 -- shard, and comes alone.
 --
 -- What writes comes after everything that can fail, since Redis does not undo what a failed script
@@ -40,13 +41,13 @@ local call, pack, unpack, byte, find, sub =
     redis.call, struct.pack, struct.unpack, string.byte, string.find, string.sub
 
 local META = '<c8I8i8' -- epoch, lost with the records; highest fence that was dropped; needed until
-local HEAD = '<i8c8c8BBI2' -- now_ms or 0, epoch for an empty shard, inbox, prefix, lists, ops
+local HEAD = '<i8i8c8c8BBI2' -- now_ms or 0, grace_ms, epoch for an empty shard, inbox, prefix, lists, ops
 local RUN = '<BBBi8i8I2' -- kind, waits, list, lease_ms, retain_ms, ops
-local LIST, ENTRY = '<I8I8', '<i8i8I2' -- due_ms, claimed_at_ms, records
+local LIST, ENTRY = '<I8I8i8', '<i8i8I2' -- first, next, due_ms of the first; due_ms, claimed_at_ms, records
 local DAY_MS, ABANDONED_KEEP_MS = 86400000, 86400000
 local CLAIM, PUBLISH = 0, 1 -- kinds of runs, and as enum verb has them
 
-local now_ms, new_epoch, inbox, prefix_len, lists, count = unpack(HEAD, ARGV[1])
+local now_ms, grace_ms, new_epoch, inbox, prefix_len, lists, count = unpack(HEAD, ARGV[1])
 if now_ms == 0 then
     local time = call('TIME')
     now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -65,6 +66,7 @@ end
 local fence = now_ms * 1000 > floor and now_ms * 1000 or floor + 1
 
 local fields, field_count = {}, 0 -- what is to be written at the end
+local due -- a list
 
 local function needed_until(gone_at_ms)
     if gone_at_ms <= until_ms then return end
@@ -75,12 +77,14 @@ end
 -- Somebody will look at these frames in `life_ms`.
 local function note(list, life_ms, records, lengths, frames)
     local name, ends = ARGV[2 + list], raws[1 + list]
-    local first, next_one = 0, 0
-    if ends then first, next_one = unpack(LIST, ends) end
-    raws[1 + list] = pack(LIST, first, next_one + 1)
+    local first, next_one, due_ms = 0, 0, now_ms + life_ms + grace_ms
+    if ends then first, next_one, due_ms = unpack(LIST, ends) end
+    if due_ms <= now_ms then due = name end
+    raws[1 + list] = pack(LIST, first, next_one + 1, due_ms)
     fields[field_count + 1], fields[field_count + 2] = name, raws[1 + list]
     fields[field_count + 3] = name .. pack('<I8', next_one)
-    fields[field_count + 4] = pack(ENTRY, now_ms + life_ms, now_ms, records) .. lengths .. frames
+    fields[field_count + 4] = pack(ENTRY, now_ms + life_ms + grace_ms, now_ms, records) .. lengths
+        .. frames
     field_count = field_count + 4
 end
 
@@ -101,7 +105,7 @@ local function rules()
 
     local pcall, char = redis.pcall, string.char
 
-    local channel = sub(ARGV[1], 29, 28 + prefix_len) .. ':inbox:'
+    local channel = sub(ARGV[1], 37, 36 + prefix_len) .. ':inbox:'
 
     local function raise_floor(fence)
         if fence <= floor then return end
@@ -323,10 +327,6 @@ local function rules()
         return drop(ABSENT)
     end
 
-    local function entry_name(list, number)
-        return '\0' .. char(list) .. pack('<I8', number)
-    end
-
     -- Removes what is gone of an entry: how many that were, and an entry for the others. Those with
     -- another claimed_at_ms are in one already.
     local function expire_entry(entry)
@@ -342,7 +342,7 @@ local function rules()
         local found = call('HMGET', shard, _G.unpack(names))
         for i = 1, #names do
             if take(names[i], found[i]) and r.claimed_at_ms == claimed_at_ms then
-                local gone_ms = gone_at_ms()
+                local gone_ms = gone_at_ms() + grace_ms
                 if now_ms >= gone_ms then
                     gone[#gone + 1] = names[i]
                     if r.fence > highest then highest = r.fence end
@@ -360,29 +360,42 @@ local function rules()
             .. table.concat(alive)
     end
 
+    -- Takes out up to `most` entries that are due: how many records and entries that were.
+    local function expire_list(name, most)
+        local ends = call('HGET', shard, name)
+        if not ends then return 0, 0 end
+        local first, next_one, due_ms = unpack(LIST, ends)
+        local removed, taken = 0, 0
+        while first < next_one do
+            local entry_name = name .. pack('<I8', first)
+            local entry = call('HGET', shard, entry_name)
+            due_ms = entry and unpack(ENTRY, entry) or 0
+            if due_ms > now_ms or taken == most then break end
+            local some, rest = 0, nil
+            if entry then some, rest = expire_entry(entry) end
+            if rest then
+                call('HSET', shard, name .. pack('<I8', next_one), rest)
+                next_one = next_one + 1
+            end
+            call('HDEL', shard, entry_name)
+            removed, taken, first = removed + some, taken + 1, first + 1
+        end
+        if first < next_one then
+            call('HSET', shard, name, pack(LIST, first, next_one, due_ms))
+        else
+            call('HDEL', shard, name)
+        end
+        return removed, taken
+    end
+
     -- How many were removed, and whether more may be due.
     local function expire_due()
-        local removed, entries = 0, 0
+        local removed, taken = 0, 0
         for list = 0, LISTS - 1 do
-            local ends = call('HGET', shard, '\0' .. char(list))
-            local first, next_one = 0, 0
-            if ends then first, next_one = unpack(LIST, ends) end
-            while first < next_one and entries < ENTRIES_MAX do
-                local name = entry_name(list, first)
-                local entry = call('HGET', shard, name)
-                if entry and unpack(ENTRY, entry) > now_ms then break end
-                local some, rest = 0, nil
-                if entry then some, rest = expire_entry(entry) end
-                removed, entries, first = removed + some, entries + 1, first + 1
-                call('HSET', shard, '\0' .. char(list), pack(LIST, first, next_one + (rest and 1 or 0)))
-                if rest then
-                    call('HSET', shard, entry_name(list, next_one), rest)
-                    next_one = next_one + 1
-                end
-                call('HDEL', shard, name)
-            end
+            local some, entries = expire_list('\0' .. char(list), ENTRIES_MAX - taken)
+            removed, taken = removed + some, taken + entries
         end
-        return pack('<BI4B', OK, removed, entries < ENTRIES_MAX and 0 or 1)
+        return pack('<BI4B', OK, removed, taken < ENTRIES_MAX and 0 or 1)
     end
 
     -- Some records, behind the cursor to go on with (0: that was all): frame, header, bytes of value.
@@ -410,7 +423,7 @@ local function rules()
         return char(status) .. head .. answer
     end
 
-    local by_rules = {}
+    local by_rules = { expire_list = expire_list }
 
     function by_rules.claim(key, raw, mine, waits)
         local fingerprint_len
@@ -543,5 +556,9 @@ if meta_changed then
 end
 if field_count > 0 then call('HSET', shard, _G.unpack(fields)) end
 if meta_changed then call('PEXPIRE', shard, until_ms - now_ms) end
+if due then
+    by_rules = by_rules or rules()
+    by_rules.expire_list(due, 2) -- more than was added
+end
 answers[3] = floor
 return answers

@@ -36,6 +36,7 @@ struct world_store {
     bool two_planes;      /* promises no order among ops in flight together */
     bool own_fences;      /* grow per key, but are not those that one table would give */
     bool hearsay;         /* its watches hear of changes by messages, which may be late */
+    bool tidy;            /* removes some of what is gone without being asked */
     bool shared;          /* several may be open on the same records, as by other processes */
     enum server needs[2]; /* servers that must be up */
 };
