@@ -23,7 +23,7 @@ enum {
     LANES_MAX = 16,    /* connections to one server */
     HOST_BYTES = 256,
     SLOTS = 16384, /* of a cluster */
-    SHARDS = 1024, /* of a cluster; a single server has one */
+    SHARDS = 256, /* of a cluster; a single server has one */
     BATCH_MAX = 64,
     WHOLE_FRAME_BYTES = 3,
 };

@@ -1,6 +1,6 @@
 /* redis_walk.c - the ops that are about all records: SCAN, STATS, EXPIRE.
  *
- * They go from shard to shard, a step at a time, each step an op like any other: it has a deadline,
+ * Walkers go from shard to shard, a step at a time, each step an op like any other: it has a deadline,
  * follows a slot that moves, waits for a connection. What is seen of a record is its header at the
  * time of the step. A step that was not answered is tried again a few times; then the walk ends with
  * an error: half a list is none.
@@ -12,7 +12,7 @@
 
 #include <stdlib.h>
 
-enum { TRIES = 3 };
+enum { TRIES = 3, WALKERS = 64 };
 
 struct row {
     uint8_t *frame;
@@ -21,14 +21,20 @@ struct row {
     bool kept;
 };
 
+struct walker {
+    struct walk *walk;
+    uint8_t frame[WHOLE_FRAME_BYTES]; /* of its shard */
+    uint64_t cursor;                  /* in the shard; 0: its beginning, and its end */
+    unsigned tries;                   /* of this step */
+    size_t dropping;                  /* records */
+};
+
 struct walk {
     struct redis *redis;
     struct op *op;
-    unsigned shard;
-    uint8_t frame[WHOLE_FRAME_BYTES];
-    uint64_t cursor; /* in the shard; 0: its beginning, and its end */
-    unsigned tries;  /* of this step */
-    size_t dropping; /* records */
+    struct walker walkers[WALKERS];
+    unsigned walking, next_shard;
+    size_t dropping; /* by all of them */
     int64_t now_ms;
     uint64_t fence_floor; /* the highest */
     struct err failed;
@@ -136,19 +142,22 @@ static void count_row(struct walk *w, const struct row *row)
         stats->lapsed++;
 }
 
-static void walk_on(struct walk *w);
+static void walk_on(struct walker *walker);
 
 static void dropped(struct op *child, void *ctx)
 {
-    struct walk *w = ctx;
+    struct walker *walker = ctx;
+    struct walk *w = walker->walk;
     if (child->err.code) walk_fail(w, child->err.code, child->err.text);
     if (child->changed) w->op->count++;
     op_free(child);
-    if (--w->dropping == 0) walk_on(w); /* none finishes before all are under way */
+    w->dropping--;
+    if (--walker->dropping == 0) walk_on(walker); /* none finishes before all are under way */
 }
 
-static void drop_row(struct walk *w, const struct row *row)
+static void drop_row(struct walker *walker, const struct row *row)
 {
+    struct walk *w = walker->walk;
     if (record_live(&row->record, w->now_ms)) return;
     if (w->op->count + w->dropping >= w->op->limit) return;
     struct key key = key_unframe(bytes_of(row->frame, row->frame_len));
@@ -158,19 +167,21 @@ static void drop_row(struct walk *w, const struct row *row)
         return;
     }
     child->verb = VERB_EXPIRE;
-    op_push(child, dropped, w);
+    op_push(child, dropped, walker);
     w->dropping++;
+    walker->dropping++;
     redis_enqueue(w->redis, child);
 }
 
-static void use_row(struct walk *w, struct row row)
+static void use_row(struct walker *walker, struct row row)
 {
+    struct walk *w = walker->walk;
     if (w->op->verb == VERB_SCAN) {
         if (record_live(&row.record, w->now_ms)) keep_row(w, row);
     } else if (w->op->verb == VERB_STATS) {
         count_row(w, &row);
     } else {
-        drop_row(w, &row);
+        drop_row(walker, &row);
     }
 }
 
@@ -207,28 +218,31 @@ static bool row_take(struct bytes *rest, struct row *ret)
     return true;
 }
 
-static void rows_use(struct walk *w, struct bytes answer)
+static void rows_use(struct walker *walker, struct bytes answer)
 {
     struct row row;
     if (answer.len < 8) {
-        walk_fail(w, ERR_CORRUPT, "redis: the script gave an answer of another kind");
+        walk_fail(walker->walk, ERR_CORRUPT,
+                  "redis: the script gave an answer of another kind");
         return;
     }
-    w->cursor = le(answer.data, 8);
+    walker->cursor = le(answer.data, 8);
     struct bytes rest = bytes_of(answer.data + 8, answer.len - 8);
     while (row_take(&rest, &row))
-        if (row.record.state && is_frame(bytes_of(row.frame, row.frame_len))) use_row(w, row);
+        if (row.record.state && is_frame(bytes_of(row.frame, row.frame_len)))
+            use_row(walker, row);
 }
 
 /* How many were removed, and whether more are due. */
-static void due_use(struct walk *w, struct bytes answer)
+static void due_use(struct walker *walker, struct bytes answer)
 {
     if (answer.len != 5) {
-        walk_fail(w, ERR_CORRUPT, "redis: the script gave an answer of another kind");
+        walk_fail(walker->walk, ERR_CORRUPT,
+                  "redis: the script gave an answer of another kind");
         return;
     }
-    w->op->count += le(answer.data, 4);
-    w->cursor = answer.data[4];
+    walker->walk->op->count += le(answer.data, 4);
+    walker->cursor = answer.data[4];
 }
 
 /* ---- steps ---- */
@@ -238,57 +252,81 @@ static bool enough(const struct walk *w)
     return w->op->verb == VERB_EXPIRE && w->op->count >= w->op->limit;
 }
 
-static void step_use(struct walk *w, const struct op *child)
+static void step_use(struct walker *walker, const struct op *child)
 {
+    struct walk *w = walker->walk;
     struct bytes answer = blob_bytes(child->out.value);
-    w->tries = 0;
+    walker->tries = 0;
     w->now_ms = child->stats.now_ms;
     if (child->stats.fence_floor > w->fence_floor) w->fence_floor = child->stats.fence_floor;
     if (w->op->routine)
-        due_use(w, answer);
+        due_use(walker, answer);
     else
-        rows_use(w, answer);
+        rows_use(walker, answer);
 }
 
-static void step(struct walk *w);
+static void step(struct walker *walker);
 
 static void stepped(struct op *child, void *ctx)
 {
-    struct walk *w = ctx;
-    bool again = child->err.code == ERR_UNAVAILABLE && ++w->tries < TRIES;
+    struct walker *walker = ctx;
+    bool again = child->err.code == ERR_UNAVAILABLE && ++walker->tries < TRIES;
     if (child->err.code == 0)
-        step_use(w, child);
+        step_use(walker, child);
     else if (!again)
-        walk_fail(w, child->err.code, child->err.text);
+        walk_fail(walker->walk, child->err.code, child->err.text);
     op_free(child);
     if (again)
-        step(w);
-    else if (w->dropping == 0)
-        walk_on(w);
+        step(walker);
+    else if (walker->dropping == 0)
+        walk_on(walker);
 }
 
-static void step(struct walk *w)
+static void step(struct walker *walker)
 {
+    struct walk *w = walker->walk;
     struct op *child = op_new(w->op->routine ? VERB_EXPIRE : VERB_SCAN, NULL, NULL);
     if (!child) {
         walk_fail(w, ERR_NOMEM, "out of memory while listing");
-        walk_end(w);
+        if (--w->walking == 0) walk_end(w);
         return;
     }
-    whole_frame(w->shard, w->frame);
-    child->frame = bytes_of(w->frame, sizeof w->frame);
-    child->seen = w->cursor;
-    op_push(child, stepped, w);
+    child->frame = bytes_of(walker->frame, sizeof walker->frame);
+    child->seen = walker->cursor;
+    op_push(child, stepped, walker);
     redis_enqueue(w->redis, child);
 }
 
-static void walk_on(struct walk *w)
+/* On, to the next shard. False: there is none for it. */
+static bool next_shard(struct walker *walker)
 {
-    if (w->cursor == 0) w->shard++;
-    if (w->failed.code || enough(w) || w->shard >= shard_count(w->redis))
+    struct walk *w = walker->walk;
+    if (w->failed.code || enough(w) || w->next_shard >= shard_count(w->redis)) return false;
+    whole_frame(w->next_shard++, walker->frame);
+    walker->cursor = 0;
+    return true;
+}
+
+/* How many shards there are is known when the first has been seen. */
+static void spread(struct walk *w)
+{
+    for (unsigned i = 1; i < WALKERS && w->next_shard < shard_count(w->redis); i++) {
+        w->walkers[i] = (struct walker){ .walk = w };
+        if (!next_shard(&w->walkers[i])) return;
+        w->walking++;
+        step(&w->walkers[i]);
+    }
+}
+
+static void walk_on(struct walker *walker)
+{
+    struct walk *w = walker->walk;
+    bool more = walker->cursor != 0 && !w->failed.code && !enough(w);
+    if (w->next_shard == 1 && !more) spread(w);
+    if (more || next_shard(walker))
+        step(walker);
+    else if (--w->walking == 0)
         walk_end(w);
-    else
-        step(w);
 }
 
 void walk_start(struct redis *r, struct op *op)
@@ -304,6 +342,8 @@ void walk_start(struct redis *r, struct op *op)
         redis_refuse(r, op, ERR_NOMEM, "out of memory while listing");
         return;
     }
-    *w = (struct walk){ .redis = r, .op = op, .rows = room };
-    step(w);
+    *w = (struct walk){ .redis = r, .op = op, .rows = room, .walking = 1 };
+    w->walkers[0].walk = w;
+    next_shard(&w->walkers[0]);
+    step(&w->walkers[0]);
 }
