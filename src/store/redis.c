@@ -12,8 +12,9 @@
  *                 ^  (again, asking: not carried out)  |
  *                 '------------------------------------'
  *
- * A watch leaves the process's inbox (redis_inbox.c) in the record, in the same step that sees that there is nothing
- * to tell yet; whoever changes the record writes to the inboxes. One subscription per process. */
+ * A watch leaves the process's inbox (redis_inbox.c) in the record, in the same step that sees that
+ * there is nothing to tell yet; whoever changes the record writes to the inboxes. One subscription
+ * per process. */
 #include "store/redis.h"
 
 #include "base/check.h"
@@ -27,20 +28,6 @@ enum {
     BATCHES_SINGLE = 2, /* in flight on a connection: while two are under way, more gathers */
     BATCHES_CLUSTER = 256,
     TAKE_MAX = 256, /* how far to look for records of the same shard */
-    OP_BYTES = 44,
-    RUN_BYTES = 21,
-    DUE_LISTS = 12, /* of what lives for a minute, four, sixteen ... ten years */
-    DUE_MS_FIRST = 60000,
-    GRACE_MS = 60000,
-    GRACE_TEST_MS = 86400000, /* of tests that move the clock, back, too */
-    KEY_BYTES = 100,          /* of a shard */
-    FLAG_FORCE = 1,
-    FLAG_VALUE = 2,
-    REPLY_OPS = 4, /* where the answers to the ops begin */
-    STATUS_OUTCOME = 15,
-    STATUS_CHANGED = 16,
-    STATUS_TAKEN_OVER = 32,
-    STATUS_FAILED = 255,
     SLOTS_AGAIN_MS = 1000,
 };
 
@@ -79,126 +66,7 @@ static void tell_finished(struct redis *r)
         op_finish(container_of(at, struct op, link));
 }
 
-/* ---- records and answers ---- */
-
-static uint64_t le(const uint8_t *at, size_t bytes)
-{
-    uint64_t v = 0;
-    for (size_t i = bytes; i-- > 0;) v = v << 8 | at[i];
-    return v;
-}
-
-bool record_unpack(struct bytes packed, struct record *ret_record, struct bytes *ret_value,
-                   bool *ret_kept)
-{
-    const uint8_t *d = packed.data;
-    if (packed.len < HEADER_BYTES) return false;
-    *ret_record = (struct record){ .state = d[0],
-                                   .done_at_ms = (int64_t)le(d + 4, 8),
-                                   .fence = le(d + 12, 8),
-                                   .claimed_at_ms = (int64_t)le(d + 20, 8),
-                                   .lease_until_ms = (int64_t)le(d + 28, 8),
-                                   .retain_ms = (int64_t)le(d + 36, 8),
-                                   .lease_ms = (int64_t)le(d + 44, 8) };
-    memcpy(ret_record->token.bytes, d + 52, 16);
-    *ret_kept = d[1];
-    *ret_value = bytes_of(d + HEADER_BYTES, packed.len - HEADER_BYTES);
-    return d[0] == RECORD_PENDING || d[0] == RECORD_DONE;
-}
-
-/* What the script says of one op: status, header, value. */
-static int answer_take(struct op *op, struct bytes packed, struct moment at)
-{
-    struct record record;
-    struct bytes value = { 0 };
-    bool kept = false;
-    unsigned status = packed.data[0];
-    struct verdict v = { .outcome = status & STATUS_OUTCOME,
-                         .taken_over = status & STATUS_TAKEN_OVER };
-    bool there =
-        record_unpack(bytes_of(packed.data + 1, packed.len - 1), &record, &value, &kept);
-    if (there && kept) {
-        record.value = v.outcome == OUTCOME_OK ? blob_ref(op->in.value) : blob_new(value);
-        if (!record.value) return err_set(&op->err, ERR_NOMEM, "out of memory for the answer");
-    }
-    op->changed = status & STATUS_CHANGED;
-    if (op->changed) v.change = there ? CHANGE_PUT : CHANGE_DROP;
-    if (there) v.next = record;
-    op->out = rules_answer(&v, there ? &record : NULL, &op->in, at);
-    if (there && !op->out.value) blob_unref(record.value);
-    return 0;
-}
-
-static void answer_changed(struct op *op, enum outcome outcome, struct record record,
-                           struct moment at)
-{
-    struct verdict v = { .outcome = outcome, .change = CHANGE_PUT, .next = record };
-    op->changed = true;
-    op->out = rules_answer(&v, &record, &op->in, at);
-}
-
-/* A claim of a new key: the status alone. */
-static void answer_granted(struct redis *r, struct op *op, struct moment at)
-{
-    const struct request *in = &op->in;
-    struct record record = { .state = RECORD_PENDING,
-                             .token = in->token,
-                             .fence = r->fence,
-                             .claimed_at_ms = at.now_ms,
-                             .lease_ms = in->lease_ms,
-                             .lease_until_ms = at.now_ms + in->lease_ms,
-                             .retain_ms = in->retain_ms };
-    answer_changed(op, OUTCOME_CLAIMED, record, at);
-}
-
-/* A publish: what was pending until then. */
-static void answer_published(struct op *op, struct bytes packed, struct moment at)
-{
-    struct record record;
-    struct bytes none;
-    bool kept;
-    if (!record_unpack(packed, &record, &none, &kept)) {
-        err_set(&op->err, ERR_CORRUPT, "redis: the script gave an answer of another kind");
-        return;
-    }
-    record.state = RECORD_DONE;
-    record.done_at_ms = at.now_ms;
-    record.value = blob_ref(op->in.value);
-    answer_changed(op, OUTCOME_OK, record, at);
-    if (!op->out.value) blob_unref(record.value);
-}
-
-/* What the script says of a whole shard is for the walk. */
-static void answer_whole(struct redis *r, struct op *op, struct bytes packed, struct moment at)
-{
-    op->out.outcome = OUTCOME_OK;
-    op->stats.now_ms = at.now_ms;
-    op->stats.fence_floor = r->fence_floor;
-    op->out.value = blob_new(bytes_of(packed.data + 1, packed.len - 1));
-    if (!op->out.value) err_set(&op->err, ERR_NOMEM, "out of memory for the answer");
-}
-
-static void answer_op(struct redis *r, struct op *op, const redisReply *reply, struct moment at)
-{
-    op_clear_answer(op);
-    struct bytes packed = bytes_of(reply->str, reply->len);
-    if (reply->type != REDIS_REPLY_STRING || packed.len == 0)
-        err_set(&op->err, ERR_CORRUPT, "redis: the script gave an answer of another kind");
-    else if (packed.data[0] == STATUS_FAILED)
-        err_set(&op->err, ERR_CORRUPT, "redis: the key of this record: %.*s",
-                (int)packed.len - 1, packed.data + 1);
-    else if (is_whole_frame(op->frame))
-        answer_whole(r, op, packed, at);
-    else if (op->verb == VERB_CLAIM && packed.len == 1 && packed.data[0] & STATUS_CHANGED)
-        answer_granted(r, op, at);
-    else if (op->verb == VERB_PUBLISH && packed.data[0] == RECORD_PENDING)
-        answer_published(op, packed, at);
-    else
-        answer_take(op, packed, at);
-    if (op->out.outcome != OUTCOME_IN_PROGRESS) op->heard = 0;
-    if (op->wants_facts) facts_tell(op, &r->facts);
-    op->epoch = r->base.epoch;
-}
+/* ---- epochs ---- */
 
 /* The epoch of a shard goes with its records: another one means that they were forgotten. */
 static void learn_epoch(struct redis *r, unsigned shard, const redisReply *reply)
@@ -211,14 +79,6 @@ static void learn_epoch(struct redis *r, unsigned shard, const redisReply *reply
 }
 
 /* ---- batches ---- */
-
-struct batch {
-    struct command command;
-    struct lane *lane;
-    unsigned shard, count;
-    bool asking;
-    struct op *ops[BATCH_MAX];
-};
 
 /* A WATCH that found nothing new, while word came that could be newer. */
 static bool is_doubtful(const struct op *op)
@@ -265,7 +125,7 @@ static void batch_done(struct batch *b, const redisReply *reply)
     r->fence_floor = (uint64_t)reply->element[2]->integer;
     r->fence = (uint64_t)reply->element[3]->integer;
     for (unsigned i = 0; i < b->count; i++) {
-        answer_op(r, b->ops[i], reply->element[REPLY_OPS + i], at);
+        step_answer(r, b->ops[i], reply->element[REPLY_OPS + i], at);
         settle(r, b->ops[i]);
     }
 }
@@ -432,222 +292,7 @@ static void batch_gone(struct command *command)
     free(b);
 }
 
-/* ---- a batch as a command ---- */
-
-static uint8_t *put_le(uint8_t *at, uint64_t v, size_t bytes)
-{
-    for (size_t i = 0; i < bytes; i++, v >>= 8) *at++ = (uint8_t)v;
-    return at;
-}
-
-static uint8_t *put_bytes(uint8_t *at, struct bytes content)
-{
-    if (content.len) memcpy(at, content.data, content.len);
-    return at + content.len;
-}
-
-/* The arguments of one command, and the bytes of those that are made for it. */
-struct argv {
-    const char *at[6 + DUE_LISTS + BATCH_MAX * 4];
-    size_t lens[6 + DUE_LISTS + BATCH_MAX * 4];
-    int count;
-    size_t used;
-    uint8_t memory[KEY_BYTES * 2 + DUE_LISTS * 2 +
-                   BATCH_MAX * (RUN_BYTES + 2 + OP_BYTES + FINGERPRINT_BYTES_MAX)];
-};
-
-static void argv_add(struct argv *a, const void *data, size_t len)
-{
-    a->at[a->count] = data ? data : "";
-    a->lens[a->count++] = len;
-}
-
-/* Where the next made one begins. */
-static uint8_t *argv_room(struct argv *a)
-{
-    return a->memory + a->used;
-}
-
-static void argv_made(struct argv *a, const uint8_t *end)
-{
-    size_t len = (size_t)(end - argv_room(a));
-    argv_add(a, argv_room(a), len);
-    a->used += len;
-    CHECK(a->used <= sizeof a->memory);
-}
-
-static void put_shard(struct argv *a, const struct redis *r, unsigned shard)
-{
-    char *at = (char *)argv_room(a);
-    argv_made(a, (uint8_t *)at + sprintf(at, "%s:{%u}", r->options.prefix, shard));
-}
-
-/* In which list of its shard the script notes what an op leaves behind. A list is in the order of its
- * notes, so what is in it should live about as long. */
-static unsigned due_list(const struct op *op)
-{
-    int64_t life_ms = op->verb == VERB_CLAIM ? op->in.lease_ms + op->in.retain_ms : 0;
-    unsigned list = 0;
-    for (int64_t ms = DUE_MS_FIRST; ms < life_ms && list < DUE_LISTS - 1; ms *= 4) list++;
-    return list;
-}
-
-static bool is_noted(const struct op *op)
-{
-    return op->verb == VERB_CLAIM || op->verb == VERB_WATCH;
-}
-
-/* Which lists a batch needs, counted from 1. */
-static unsigned lists_number(const struct batch *b, uint8_t number_of[DUE_LISTS])
-{
-    unsigned count = 0;
-    memset(number_of, 0, DUE_LISTS);
-    for (unsigned i = 0; i < b->count; i++) {
-        unsigned list = due_list(b->ops[i]);
-        if (is_noted(b->ops[i]) && !number_of[list]) number_of[list] = (uint8_t)++count;
-    }
-    return count;
-}
-
-static void put_head(struct argv *a, const struct batch *b, unsigned lists)
-{
-    struct redis *r = b->lane->node->redis;
-    int64_t now_ms = r->env.wall_rules ? clock_now_ms(&r->env.wall) : 0;
-    size_t prefix_len = strlen(r->options.prefix);
-    uint8_t *at = put_le(argv_room(a), (uint64_t)now_ms, 8);
-    at = put_le(at, r->env.wall_rules ? GRACE_TEST_MS : GRACE_MS, 8);
-    at = put_le(at, rng_u64(r->env.rng) | 1, 8);
-    at = put_bytes(at, bytes_of(r->inbox, INBOX_BYTES));
-    at = put_le(at, prefix_len, 1);
-    at = put_le(at, lists, 1);
-    at = put_le(at, b->count, 2);
-    argv_made(a, put_bytes(at, bytes_of(r->options.prefix, prefix_len)));
-}
-
-static void put_fields(struct argv *a, const struct batch *b,
-                       const uint8_t number_of[DUE_LISTS], unsigned lists)
-{
-    argv_add(a, "", 0);
-    for (unsigned number = 1; number <= lists; number++)
-        for (unsigned list = 0; list < DUE_LISTS; list++)
-            if (number_of[list] == number) argv_made(a, put_le(argv_room(a), list << 8, 2));
-    for (unsigned i = 0; i < b->count; i++)
-        argv_add(a, b->ops[i]->frame.data, b->ops[i]->frame.len);
-}
-
-/* ---- runs: ops that the script can go through without looking at each ---- */
-
-enum run_kind { RUN_CLAIM, RUN_PUBLISH, RUN_OTHER };
-
-static enum run_kind kind_of(const struct op *op)
-{
-    if (op->verb == VERB_CLAIM && !op->in.force) return RUN_CLAIM;
-    if (op->verb == VERB_PUBLISH && op->in.value && op->in.retain_ms < 0) return RUN_PUBLISH;
-    return RUN_OTHER;
-}
-
-static bool is_alike(const struct op *a, const struct op *b)
-{
-    enum run_kind kind = kind_of(a);
-    if (kind != kind_of(b)) return false;
-    if (kind != RUN_CLAIM) return true;
-    return a->in.lease_ms == b->in.lease_ms && a->in.retain_ms == b->in.retain_ms &&
-           a->waits == b->waits;
-}
-
-/* Behind the op at `first` come those that are like it; returns where they end. */
-static unsigned run_gather(struct batch *b, unsigned first)
-{
-    unsigned end = first + 1;
-    for (unsigned i = end; i < b->count; i++) {
-        if (!is_alike(b->ops[first], b->ops[i])) continue;
-        struct op *op = b->ops[i];
-        b->ops[i] = b->ops[end];
-        b->ops[end++] = op;
-    }
-    return end;
-}
-
-static void put_claim(struct argv *a, const struct op *op)
-{
-    const struct request *in = &op->in;
-    uint8_t *at = put_le(argv_room(a), (uint64_t)in->retain_ms, 8);
-    at = put_le(at, (uint64_t)in->lease_ms, 8);
-    at = put_bytes(at, bytes_of(in->token.bytes, 16));
-    at = put_le(at, in->fingerprint.len, 1);
-    argv_made(a, put_bytes(at, in->fingerprint));
-}
-
-static void put_value(struct argv *a, const struct op *op)
-{
-    struct bytes value = blob_bytes(op->in.value);
-    argv_add(a, value.data, value.len);
-}
-
-static void put_publish(struct argv *a, const struct op *op)
-{
-    argv_add(a, op->in.token.bytes, sizeof op->in.token.bytes);
-    put_value(a, op);
-}
-
-static void put_other(struct argv *a, const struct op *op, unsigned list)
-{
-    const struct request *in = &op->in;
-    unsigned flags = (in->force ? FLAG_FORCE : 0) | (in->value ? FLAG_VALUE : 0);
-    uint8_t *at = put_le(argv_room(a), op->verb, 1);
-    at = put_le(at, flags, 1);
-    at = put_le(at, list, 1);
-    at = put_bytes(at, bytes_of(in->token.bytes, 16));
-    at = put_le(at, (uint64_t)in->lease_ms, 8);
-    at = put_le(at, (uint64_t)in->retain_ms, 8);
-    at = put_le(at, op->seen, 8);
-    at = put_le(at, in->fingerprint.len, 1);
-    argv_made(a, put_bytes(at, in->fingerprint));
-    if (in->value) put_value(a, op);
-}
-
-static void put_run(struct argv *a, const struct batch *b, unsigned first, unsigned end,
-                    const uint8_t number_of[DUE_LISTS])
-{
-    const struct op *op = b->ops[first];
-    enum run_kind kind = kind_of(op);
-    uint8_t *at = put_le(argv_room(a), kind, 1);
-    at = put_le(at, op->waits, 1);
-    at = put_le(at, number_of[due_list(op)], 1);
-    at = put_le(at, (uint64_t)op->in.lease_ms, 8);
-    at = put_le(at, (uint64_t)op->in.retain_ms, 8);
-    at = put_le(at, end - first, 2);
-    for (unsigned i = first; i < end && kind == RUN_CLAIM; i++)
-        at = put_le(at, b->ops[i]->frame.len, 2);
-    argv_made(a, at);
-    for (unsigned i = first; i < end; i++) {
-        op = b->ops[i];
-        if (kind == RUN_CLAIM)
-            put_claim(a, op);
-        else if (kind == RUN_PUBLISH)
-            put_publish(a, op);
-        else
-            put_other(a, op, number_of[due_list(op)]);
-    }
-}
-
-static void batch_send(struct batch *b)
-{
-    struct argv a;
-    uint8_t number_of[DUE_LISTS];
-    unsigned lists = lists_number(b, number_of), ends[BATCH_MAX], runs = 0;
-    for (unsigned at = 0; at < b->count; at = ends[runs++]) ends[runs] = run_gather(b, at);
-    a.count = 0;
-    a.used = 0;
-    argv_add(&a, "EVALSHA", 7);
-    argv_add(&a, b->lane->conn.sha, strlen(b->lane->conn.sha));
-    argv_add(&a, "1", 1);
-    put_shard(&a, b->lane->node->redis, b->shard);
-    put_head(&a, b, lists);
-    put_fields(&a, b, number_of, lists);
-    for (unsigned i = 0; i < runs; i++) put_run(&a, b, i ? ends[i - 1] : 0, ends[i], number_of);
-    conn_send(&b->lane->conn, &b->command, a.count, a.at, a.lens);
-}
+/* ---- filling a batch ---- */
 
 static void sent_nothing(struct command *command, struct conn *c, const redisReply *reply,
                          const struct err *why)
@@ -733,7 +378,7 @@ static bool send_some(struct lane *l, struct list *queue, bool asking)
     b->command.deadline_ms = first->submitted_ms + l->node->redis->options.timeout_ms;
     l->batches++;
     if (asking) send_plain(&l->conn, 1, (const char *[]){ "ASKING" });
-    batch_send(b);
+    step_send(b);
     return true;
 }
 

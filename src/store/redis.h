@@ -1,6 +1,7 @@
 /* redis.h - the parts of the Redis store; private to it.
  *
- *   redis.c          ops into batches, answers into ops
+ *   redis.c          ops into batches, lanes, the store
+ *   redis_step.c     a batch as a call of the script, and its answer
  *   redis_conn.c     one connection: connecting, greeting, commands in flight, deadlines
  *   redis_nodes.c    which server has which record: one, or the masters of a cluster
  *   redis_walk.c     listing, counting and sweeping, which are about all records
@@ -23,7 +24,7 @@ enum {
     LANES_MAX = 16,    /* connections to one server */
     HOST_BYTES = 256,
     SLOTS = 16384, /* of a cluster */
-    SHARDS = 256, /* of a cluster; a single server has one */
+    SHARDS = 256,  /* of a cluster; a single server has one */
     BATCH_MAX = 64,
     WHOLE_FRAME_BYTES = 3,
 };
@@ -198,6 +199,22 @@ void redis_flush_later(struct redis *r);
 /* Is it the error of this name? Does it promise that the script has changed nothing? */
 bool error_is(const char *text, const char *word);
 bool error_did_nothing(const char *text);
+/* ---- redis_step.c ---- */
+
+enum { REPLY_OPS = 4 }; /* in a step's answer: where those to the ops begin */
+
+/* Ops of one shard, none about the same record. */
+struct batch {
+    struct command command;
+    struct lane *lane;
+    unsigned shard, count;
+    bool asking;
+    struct op *ops[BATCH_MAX];
+};
+
+uint64_t le_take(const uint8_t *at, size_t bytes); /* a number, the lowest byte first */
+void step_send(struct batch *b);                   /* may change the order of its ops */
+void step_answer(struct redis *r, struct op *op, const redisReply *reply, struct moment at);
 /* The record behind a reply; false: it is none. The value stays in `bytes`. */
 bool record_unpack(struct bytes packed, struct record *ret_record, struct bytes *ret_value,
                    bool *ret_kept);

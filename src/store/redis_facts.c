@@ -40,7 +40,8 @@ void facts_from_info(struct redis_facts *f, const char *info)
     info_field(info, "maxmemory_policy", f->policy, sizeof f->policy);
 }
 
-/* The script needs SET with KEEPTTL. A cluster's replica says where its master is. */
+/* What a script does is passed on, not the script, since 5; 6 is the oldest that was tried. A cluster's
+ * replica says where its master is. */
 const char *facts_unfit(const struct redis_facts *f)
 {
     if (*f->version && atoi(f->version) < VERSION_MIN) return "Redis 6.0 or later is needed";

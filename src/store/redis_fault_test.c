@@ -522,6 +522,35 @@ static void claim_many(unsigned count)
     }
 }
 
+/* As docs/planes.md has it. */
+Test(redis_fault, user_with_no_more_rights_than_needed)
+{
+    char url[300];
+    coord_ask(&coord,
+              "ACL SETUSER joe on >pw ~t:* &t:* -@all +@connection +evalsha +script|load"
+              " +hmget +hget +hset +hdel +hscan +pexpire +publish +subscribe +time +info");
+    snprintf(url, sizeof url, "redis://joe:pw@%s", coord.url + strlen("redis://"));
+    struct store *t = coord_open_url(&coord, url);
+    struct asked watch, list, sweep;
+    cr_expect(coord_do(&coord, t, VERB_CLAIM, "k", 1, NULL).outcome == OUTCOME_CLAIMED);
+    coord_watch(&coord, t, "k", &watch);
+    cr_expect(coord_do(&coord, t, VERB_PUBLISH, "k", 1, "v").outcome == OUTCOME_OK);
+    COORD_UNTIL(&coord, watch.finished);
+    asked_start(&list, t, walk_op(VERB_SCAN, 10));
+    COORD_UNTIL(&coord, list.finished);
+    cr_expect(list.op->scan.count == 1, "%s", list.op->err.text);
+    struct op *routine = walk_op(VERB_EXPIRE, 10);
+    routine->routine = true;
+    coord.world.wall_ms += 10 * ABANDONED_KEEP_MS;
+    asked_start(&sweep, t, routine);
+    COORD_UNTIL(&coord, sweep.finished);
+    cr_expect(routine->count == 1, "%s", routine->err.text);
+    asked_end(&watch);
+    asked_end(&list);
+    asked_end(&sweep);
+    coord_close(&coord, t);
+}
+
 Test(redis_fault, list_goes_on_after_a_lost_connection)
 {
     struct asked list;

@@ -194,24 +194,17 @@ static bool is_frame(struct bytes frame)
     return frame.data[0] >= 1 && frame.data[0] + 2u <= frame.len;
 }
 
-static uint64_t le(const uint8_t *at, size_t bytes)
-{
-    uint64_t v = 0;
-    for (size_t i = bytes; i-- > 0;) v = v << 8 | at[i];
-    return v;
-}
-
 /* False: there is no more, or it is cut off. */
 static bool row_take(struct bytes *rest, struct row *ret)
 {
     struct bytes none;
     if (rest->len < 2) return false;
-    size_t frame_len = le(rest->data, 2), all = 2 + frame_len + HEADER_BYTES + 4;
+    size_t frame_len = le_take(rest->data, 2), all = 2 + frame_len + HEADER_BYTES + 4;
     if (rest->len < all) return false;
     uint8_t *frame = (uint8_t *)rest->data + 2, *header = frame + frame_len;
     *ret = (struct row){ .frame = frame,
                          .frame_len = frame_len,
-                         .value_bytes = le(header + HEADER_BYTES, 4) };
+                         .value_bytes = le_take(header + HEADER_BYTES, 4) };
     if (!record_unpack(bytes_of(header, HEADER_BYTES), &ret->record, &none, &ret->kept))
         ret->record.state = 0;
     *rest = bytes_of(rest->data + all, rest->len - all);
@@ -226,7 +219,7 @@ static void rows_use(struct walker *walker, struct bytes answer)
                   "redis: the script gave an answer of another kind");
         return;
     }
-    walker->cursor = le(answer.data, 8);
+    walker->cursor = le_take(answer.data, 8);
     struct bytes rest = bytes_of(answer.data + 8, answer.len - 8);
     while (row_take(&rest, &row))
         if (row.record.state && is_frame(bytes_of(row.frame, row.frame_len)))
@@ -241,7 +234,7 @@ static void due_use(struct walker *walker, struct bytes answer)
                   "redis: the script gave an answer of another kind");
         return;
     }
-    walker->walk->op->count += le(answer.data, 4);
+    walker->walk->op->count += le_take(answer.data, 4);
     walker->cursor = answer.data[4];
 }
 
