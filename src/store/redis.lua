@@ -1,8 +1,8 @@
 -- redis.lua - core/rules.c for a shard of records, in one atomic step.
 --
 -- KEYS  the shard
--- ARGV  HEAD and a prefix; the fields to read: '', lists that may be noted in, a frame per op, none
---       twice; then runs of ops that are alike, each a RUN, the lengths of its frames, and per op
+-- ARGV  HEAD and a prefix; the fields to read: '' and a frame per op, none twice; then runs of ops
+--       that are alike, each a RUN, the lengths of its frames, and per op
 --       claim    what of the record is the caller's: retain_ms, lease_ms, token, fingerprint
 --       publish  a token, a value; the retention is as granted
 --       other    an OP, fingerprint, and a value if flagged
@@ -18,12 +18,13 @@
 --   '\0' list         LIST: the numbers of its first entry and of the next one, and when that is due
 --   '\0' list number  an ENTRY, lengths, frames
 --
--- Fields do not go by themselves. So whatever is granted is noted: an entry per run, taken out when
--- its time has come, by later notes in the same list and by the routine sweep. What was granted with
--- it and is still alive then is noted anew; what was granted at another time has an entry of its own.
--- All that is late by a grace: a clock that is set back a little brings nobody back to life.
--- The shard as a whole goes when nobody has needed it for a day longer than its last record. An op whose frame begins with a zero is about the whole
--- shard, and comes alone.
+-- Fields do not go by themselves. So whatever is granted or published is noted: an entry per run, in a
+-- list of those that are due about as soon, taken out when its time has come, by later notes in the
+-- same list and by the routine sweep. What is still there then, as it was noted, is noted anew. All
+-- that is late by a grace: a clock that is set back a little brings nobody back to life. The shard as
+-- a whole goes when nobody has needed it for a day longer than its last record.
+--
+-- An op whose frame begins with a zero is about the whole shard, and comes alone.
 --
 -- What writes comes after everything that can fail, since Redis does not undo what a failed script
 -- has written.
@@ -41,21 +42,22 @@ local call, pack, unpack, byte, find, sub =
     redis.call, struct.pack, struct.unpack, string.byte, string.find, string.sub
 
 local META = '<c8I8i8' -- epoch, lost with the records; highest fence that was dropped; needed until
-local HEAD = '<i8i8c8c8BBI2' -- now_ms or 0, grace_ms, epoch for an empty shard, inbox, prefix, lists, ops
-local RUN = '<BBBi8i8I2' -- kind, waits, list, lease_ms, retain_ms, ops
-local LIST, ENTRY = '<I8I8i8', '<i8i8I2' -- first, next, due_ms of the first; due_ms, claimed_at_ms, records
+local HEAD = '<i8i8c8c8BI2' -- now_ms or 0, grace_ms, epoch for an empty shard, inbox, prefix, ops
+local RUN = '<BBi8i8I2' -- kind, waits, lease_ms, retain_ms, ops
+local LIST = '<I8I8i8' -- first, next, due_ms of the first
+local ENTRY = '<i8i8I2' -- due_ms, changed_at_ms, records
+local LISTS, LIST_MS = 12, 60000 -- of what is due in a minute, four, sixteen ... eight years
 local DAY_MS, ABANDONED_KEEP_MS = 86400000, 86400000
 local CLAIM, PUBLISH = 0, 1 -- kinds of runs, and as enum verb has them
 
-local now_ms, grace_ms, new_epoch, inbox, prefix_len, lists, count = unpack(HEAD, ARGV[1])
+local now_ms, grace_ms, new_epoch, inbox, prefix_len, count = unpack(HEAD, ARGV[1])
 if now_ms == 0 then
     local time = call('TIME')
     now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
 end
 
 local shard = KEYS[1]
-local before = 1 + lists -- what is read before the records; ARGV is one ahead of it
-local raws = call('HMGET', shard, _G.unpack(ARGV, 2, 1 + before + count))
+local raws = call('HMGET', shard, _G.unpack(ARGV, 2, 2 + count))
 
 local epoch, floor, until_ms = new_epoch, 0, 0
 local meta_changed = not raws[1]
@@ -66,7 +68,7 @@ end
 local fence = now_ms * 1000 > floor and now_ms * 1000 or floor + 1
 
 local fields, field_count = {}, 0 -- what is to be written at the end
-local due -- a list
+local ends, due = {}, nil -- of lists, as they are to be; one of which something is due
 
 local function needed_until(gone_at_ms)
     if gone_at_ms <= until_ms then return end
@@ -74,27 +76,36 @@ local function needed_until(gone_at_ms)
     meta_changed = true
 end
 
+local function list_for(life_ms)
+    local list, list_ms = 0, LIST_MS
+    while list_ms < life_ms and list < LISTS - 1 do list, list_ms = list + 1, list_ms * 4 end
+    return '\0' .. string.char(list)
+end
+
 -- Somebody will look at these frames in `life_ms`.
-local function note(list, life_ms, records, lengths, frames)
-    local name, ends = ARGV[2 + list], raws[1 + list]
+local function note(life_ms, records, lengths, frames)
+    local name = list_for(life_ms)
+    local known = ends[name] or call('HGET', shard, name)
     local first, next_one, due_ms = 0, 0, now_ms + life_ms + grace_ms
-    if ends then first, next_one, due_ms = unpack(LIST, ends) end
+    if known then first, next_one, due_ms = unpack(LIST, known) end
     if due_ms <= now_ms then due = name end
-    raws[1 + list] = pack(LIST, first, next_one + 1, due_ms)
-    fields[field_count + 1], fields[field_count + 2] = name, raws[1 + list]
+    ends[name] = pack(LIST, first, next_one + 1, due_ms)
+    fields[field_count + 1], fields[field_count + 2] = name, ends[name]
     fields[field_count + 3] = name .. pack('<I8', next_one)
     fields[field_count + 4] = pack(ENTRY, now_ms + life_ms + grace_ms, now_ms, records) .. lengths
         .. frames
     field_count = field_count + 4
 end
 
+local shortest_ms -- retention of what was published in a run
+
 local function rules()
     local HEADER = '<BBI2i8I8i8i8i8i8c16B'
-    local OP = '<BBBc16i8i8I8B'
+    local OP = '<BBc16i8i8I8B'
     local HEADER_BYTES, INBOX_BYTES, INBOXES_MAX = 69, 8, 1000
     local NEWS_BYTES_MAX = 16384
     local PLACEHOLDER_MS = 60000
-    local LISTS, ENTRIES_MAX, LOOK_COUNT = 12, 8, 100 -- the last two in one step
+    local ENTRIES_MAX, LOOK_COUNT = 8, 100 -- in one step
 
     local PENDING, DONE = 1, 2
     local CLAIMED, CACHED, IN_PROGRESS, ALREADY_DONE = 1, 2, 3, 5
@@ -105,7 +116,7 @@ local function rules()
 
     local pcall, char = redis.pcall, string.char
 
-    local channel = sub(ARGV[1], 37, 36 + prefix_len) .. ':inbox:'
+    local channel = sub(ARGV[1], 36, 35 + prefix_len) .. ':inbox:'
 
     local function raise_floor(fence)
         if fence <= floor then return end
@@ -120,7 +131,7 @@ local function rules()
         lease_until_ms = 0, retain_ms = 0, done_at_ms = 0, kept = 0, fingerprint = '', watchers = '',
     }
     local q = {
-        list = 0, token = '', lease_ms = 0, retain_ms = 0, seen = 0, fingerprint = '', force = false,
+        alone = false, token = '', lease_ms = 0, retain_ms = 0, seen = 0, fingerprint = '', force = false,
         waits = false, value = false,
     }
 
@@ -193,9 +204,9 @@ local function rules()
         end
     end
 
-    -- An op of no run of claims, which are noted together.
+    -- An op of no run: those of a run are noted together.
     local function note_alone(life_ms)
-        if q.list > 0 then note(q.list, life_ms, 1, pack('<I2', #r.key), r.key) end
+        if q.alone then note(life_ms, 1, pack('<I2', #r.key), r.key) end
     end
 
     -- What a verb gives: a status, the record's header, its value where the caller wants it.
@@ -227,7 +238,7 @@ local function rules()
         r.retain_ms, r.done_at_ms, r.kept = q.retain_ms, 0, 0
         r.fingerprint, r.watchers = q.fingerprint, ''
         local head = write('')
-        note_alone(q.lease_ms + q.retain_ms)
+        note_alone(q.lease_ms)
         wake(watchers, head, '')
         return outcome + CHANGED, head, ''
     end
@@ -269,6 +280,8 @@ local function rules()
         r.state, r.done_at_ms, r.kept, r.watchers = DONE, now_ms, q.value and 1 or 0, ''
         if q.retain_ms >= 0 then r.retain_ms = q.retain_ms end
         local head = write(q.value or '')
+        note_alone(r.retain_ms)
+        if not shortest_ms or r.retain_ms < shortest_ms then shortest_ms = r.retain_ms end
         wake(watchers, head, q.value or '')
         return OK + CHANGED, head, ''
     end
@@ -327,12 +340,12 @@ local function rules()
         return drop(ABSENT)
     end
 
-    -- Removes what is gone of an entry: how many that were, and an entry for the others. Those with
-    -- another claimed_at_ms are in one already.
+    -- Removes what is gone of an entry: how many that were, and an entry for the others. What has
+    -- changed since is in another one.
     local function expire_entry(entry)
-        local _, claimed_at_ms, records, length_at = unpack(ENTRY, entry)
+        local _, changed_at_ms, records, length_at = unpack(ENTRY, entry)
         local names, gone, lengths, alive = {}, {}, {}, {}
-        local highest, latest_ms = 0, 0
+        local highest, earliest_ms = 0, nil
         local name_at = length_at + 2 * records
         for i = 1, records do
             local length = unpack('<I2', entry, length_at)
@@ -341,7 +354,8 @@ local function rules()
         end
         local found = call('HMGET', shard, _G.unpack(names))
         for i = 1, #names do
-            if take(names[i], found[i]) and r.claimed_at_ms == claimed_at_ms then
+            local there = take(names[i], found[i])
+            if there and (r.state == DONE and r.done_at_ms or r.claimed_at_ms) == changed_at_ms then
                 local gone_ms = gone_at_ms() + grace_ms
                 if now_ms >= gone_ms then
                     gone[#gone + 1] = names[i]
@@ -349,15 +363,23 @@ local function rules()
                     wake(r.watchers, '', '')
                 else
                     lengths[#lengths + 1], alive[#alive + 1] = pack('<I2', #names[i]), names[i]
-                    if gone_ms > latest_ms then latest_ms = gone_ms end
+                    if not earliest_ms or gone_ms < earliest_ms then earliest_ms = gone_ms end
                 end
             end
         end
         raise_floor(highest)
         if #gone > 0 then call('HDEL', shard, _G.unpack(gone)) end
         if #alive == 0 then return #gone end
-        return #gone, pack(ENTRY, latest_ms, claimed_at_ms, #alive) .. table.concat(lengths)
-            .. table.concat(alive)
+        return #gone, earliest_ms, pack(ENTRY, earliest_ms, changed_at_ms, #alive)
+            .. table.concat(lengths) .. table.concat(alive)
+    end
+
+    local function append(name, entry, due_ms)
+        local known = call('HGET', shard, name)
+        local first, next_one, first_due_ms = 0, 0, due_ms
+        if known then first, next_one, first_due_ms = unpack(LIST, known) end
+        call('HSET', shard, name, pack(LIST, first, next_one + 1, first_due_ms),
+            name .. pack('<I8', next_one), entry)
     end
 
     -- Takes out up to `most` entries that are due: how many records and entries that were.
@@ -371,11 +393,14 @@ local function rules()
             local entry = call('HGET', shard, entry_name)
             due_ms = entry and unpack(ENTRY, entry) or 0
             if due_ms > now_ms or taken == most then break end
-            local some, rest = 0, nil
-            if entry then some, rest = expire_entry(entry) end
-            if rest then
+            local some, rest_due_ms, rest = 0, nil, nil
+            if entry then some, rest_due_ms, rest = expire_entry(entry) end
+            local to = rest and list_for(rest_due_ms - now_ms)
+            if to == name then
                 call('HSET', shard, name .. pack('<I8', next_one), rest)
                 next_one = next_one + 1
+            elseif rest then
+                append(to, rest, rest_due_ms)
             end
             call('HDEL', shard, entry_name)
             removed, taken, first = removed + some, taken + 1, first + 1
@@ -429,22 +454,22 @@ local function rules()
         local fingerprint_len
         q.retain_ms, q.lease_ms, q.token, fingerprint_len = unpack('<i8i8c16B', mine)
         q.fingerprint = sub(mine, 34, 33 + fingerprint_len)
-        q.list, q.force, q.waits, q.value = 0, false, waits, false
+        q.alone, q.force, q.waits, q.value = false, false, waits, false
         return decide(CLAIM, key, raw)
     end
 
     function by_rules.publish(key, raw, token, content)
-        q.token, q.retain_ms, q.value = token, -1, content
+        q.alone, q.token, q.retain_ms, q.value = false, token, -1, content
         return decide(PUBLISH, key, raw)
     end
 
     function by_rules.other(key, raw, op, content)
-        local verb, flags, list, token, lease_ms, retain_ms, seen, fingerprint_len = unpack(OP, op)
+        local verb, flags, token, lease_ms, retain_ms, seen, fingerprint_len = unpack(OP, op)
         if byte(key) == 0 and verb == EXPIRE then return expire_due() end
         if byte(key) == 0 then return look(seen) end
         if verb == PING then return char(OK) end
-        q.list, q.token, q.lease_ms, q.retain_ms, q.seen = list, token, lease_ms, retain_ms, seen
-        q.fingerprint = sub(op, 45, 44 + fingerprint_len)
+        q.alone, q.token, q.lease_ms, q.retain_ms, q.seen = true, token, lease_ms, retain_ms, seen
+        q.fingerprint = sub(op, 44, 43 + fingerprint_len)
         q.force, q.waits, q.value = flags % 2 == FORCE, flags >= WAITS, content
         return decide(verb, key, raw)
     end
@@ -455,51 +480,52 @@ end
 local CLAIMED = '\17' -- and CHANGED
 local answers = { now_ms, epoch, 0, fence }
 local by_rules
-local i, at = 1, 2 + before + count -- the next op, and the next argument
+local i, at = 1, 3 + count -- the next op, and the next argument
 
--- Of a run of claims, those that were granted.
-local function note_granted(first, last, list, life_ms)
-    local lengths, frames = {}, {}
+-- Those of a run that came out as `status`, or as the short way says it.
+local function note_run(life_ms, first, last, lengths, all, status, short)
+    if all then
+        note(life_ms, last - first + 1, lengths, table.concat(ARGV, '', 2 + first, 2 + last))
+        return
+    end
+    local some, frames = {}, {}
     for i = first, last do
-        if byte(answers[4 + i]) % 32 == 17 then
-            local frame = ARGV[1 + before + i]
-            lengths[#lengths + 1], frames[#frames + 1] = pack('<I2', #frame), frame
+        local said = byte(answers[4 + i]) % 32
+        if said == status or said == short then
+            some[#some + 1], frames[#frames + 1] = pack('<I2', #ARGV[2 + i]), ARGV[2 + i]
         end
     end
-    if #frames == 0 then return end
-    note(list, life_ms, #frames, table.concat(lengths), table.concat(frames))
+    if #frames > 0 then note(life_ms, #frames, table.concat(some), table.concat(frames)) end
 end
 
-local function claims(waits, list, lease_ms, retain_ms, last, lengths)
+local function claims(last, lengths, waits, lease_ms, retain_ms)
     local new = '\1\0\0\0' .. pack('<i8I8i8i8', 0, fence, now_ms, now_ms + lease_ms)
-    local first, known = i, 0
+    local first, all, granted = i, true, false
     for i = first, last do
-        local raw, mine = raws[before + i], ARGV[at]
+        local raw, mine = raws[1 + i], ARGV[at]
         at = at + 1
         if not raw then
-            fields[field_count + 1], fields[field_count + 2] = ARGV[1 + before + i], new .. mine
+            fields[field_count + 1], fields[field_count + 2] = ARGV[2 + i], new .. mine
             field_count = field_count + 2
             answers[4 + i] = CLAIMED
+            granted = true
         else
-            by_rules, known = by_rules or rules(), known + 1
-            answers[4 + i] = by_rules.claim(ARGV[1 + before + i], raw, mine, waits > 0)
+            by_rules, all = by_rules or rules(), false
+            answers[4 + i] = by_rules.claim(ARGV[2 + i], raw, mine, waits > 0)
         end
     end
-    if known > 0 then
-        note_granted(first, last, list, lease_ms + retain_ms)
-    else
-        note(list, lease_ms + retain_ms, last - first + 1, lengths,
-            table.concat(ARGV, '', 1 + before + first, 1 + before + last))
-    end
     local keep_ms = retain_ms > ABANDONED_KEEP_MS and retain_ms or ABANDONED_KEEP_MS
-    if known <= last - first then needed_until(now_ms + lease_ms + keep_ms) end
+    if granted then needed_until(now_ms + lease_ms + keep_ms) end
+    note_run(lease_ms, first, last, lengths, all, 17, 17)
 end
 
 -- The short way: pending, not kept, watched by nobody; by its owner, in time.
-local function publishes(last)
+local function publishes(last, lengths)
     local done = '\2\1\0\0' .. pack('<i8', now_ms)
-    for i = i, last do
-        local raw, token, content = raws[before + i], ARGV[at], ARGV[at + 1]
+    local first, all = i, true
+    shortest_ms = nil
+    for i = first, last do
+        local raw, token, content = raws[1 + i], ARGV[at], ARGV[at + 1]
         local answer
         at = at + 2
         if raw and #raw >= 69 and find(raw, '\1\0\0\0', 1, true) == 1
@@ -507,19 +533,21 @@ local function publishes(last)
             local lease_until_ms, retain_ms = unpack('<i8i8', raw, 29)
             local keep_ms = retain_ms > ABANDONED_KEEP_MS and retain_ms or ABANDONED_KEEP_MS
             if now_ms < lease_until_ms + keep_ms and #raw == 69 + byte(raw, 69) then
-                fields[field_count + 1] = ARGV[1 + before + i]
+                fields[field_count + 1] = ARGV[2 + i]
                 fields[field_count + 2] = done .. sub(raw, 13) .. content
                 field_count = field_count + 2
                 if now_ms + retain_ms > until_ms then needed_until(now_ms + retain_ms) end
+                if not shortest_ms or retain_ms < shortest_ms then shortest_ms = retain_ms end
                 answer = raw
             end
         end
         if not answer then
-            by_rules = by_rules or rules()
-            answer = by_rules.publish(ARGV[1 + before + i], raw, token, content)
+            by_rules, all = by_rules or rules(), false
+            answer = by_rules.publish(ARGV[2 + i], raw, token, content)
         end
         answers[4 + i] = answer
     end
+    if shortest_ms then note_run(shortest_ms, first, last, lengths, all, 24, 1) end
 end
 
 local function others(last)
@@ -531,18 +559,18 @@ local function others(last)
             content = ARGV[at]
             at = at + 1
         end
-        answers[4 + i] = by_rules.other(ARGV[1 + before + i], raws[before + i], op, content)
+        answers[4 + i] = by_rules.other(ARGV[2 + i], raws[1 + i], op, content)
     end
 end
 
 while i <= count do
-    local kind, waits, list, lease_ms, retain_ms, run, lengths_at = unpack(RUN, ARGV[at])
+    local kind, waits, lease_ms, retain_ms, run, lengths_at = unpack(RUN, ARGV[at])
     local lengths, last = sub(ARGV[at], lengths_at), i + run - 1
     at = at + 1
     if kind == CLAIM then
-        claims(waits, list, lease_ms, retain_ms, last, lengths)
+        claims(last, lengths, waits, lease_ms, retain_ms)
     elseif kind == PUBLISH then
-        publishes(last)
+        publishes(last, lengths)
     else
         others(last)
     end

@@ -8,10 +8,8 @@
 #include <stdio.h>
 
 enum {
-    OP_BYTES = 44,
-    RUN_BYTES = 21,
-    DUE_LISTS = 12, /* of what lives for a minute, four, sixteen ... ten years */
-    DUE_MS_FIRST = 60000,
+    OP_BYTES = 43,
+    RUN_BYTES = 20,
     GRACE_MS = 60000,
     GRACE_TEST_MS = 86400000, /* of tests that move the clock, back, too */
     KEY_BYTES = 100,          /* of a shard */
@@ -160,12 +158,12 @@ static uint8_t *put_bytes(uint8_t *at, struct bytes content)
 
 /* The arguments of one command, and the bytes of those that are made for it. */
 struct argv {
-    const char *at[6 + DUE_LISTS + BATCH_MAX * 4];
-    size_t lens[6 + DUE_LISTS + BATCH_MAX * 4];
+    const char *at[6 + BATCH_MAX * 4];
+    size_t lens[6 + BATCH_MAX * 4];
     int count;
     size_t used;
-    uint8_t memory[KEY_BYTES * 2 + DUE_LISTS * 2 +
-                   BATCH_MAX * (RUN_BYTES + 2 + OP_BYTES + FINGERPRINT_BYTES_MAX)];
+    uint8_t
+        memory[KEY_BYTES * 2 + BATCH_MAX * (RUN_BYTES + 2 + OP_BYTES + FINGERPRINT_BYTES_MAX)];
 };
 
 static void argv_add(struct argv *a, const void *data, size_t len)
@@ -194,34 +192,7 @@ static void put_shard(struct argv *a, const struct redis *r, unsigned shard)
     argv_made(a, (uint8_t *)at + sprintf(at, "%s:{%u}", r->options.prefix, shard));
 }
 
-/* In which list of its shard the script notes what an op leaves behind. A list is in the order of its
- * notes, so what is in it should live about as long. */
-static unsigned due_list(const struct op *op)
-{
-    int64_t life_ms = op->verb == VERB_CLAIM ? op->in.lease_ms + op->in.retain_ms : 0;
-    unsigned list = 0;
-    for (int64_t ms = DUE_MS_FIRST; ms < life_ms && list < DUE_LISTS - 1; ms *= 4) list++;
-    return list;
-}
-
-static bool is_noted(const struct op *op)
-{
-    return op->verb == VERB_CLAIM || op->verb == VERB_WATCH;
-}
-
-/* Which lists a batch needs, counted from 1. */
-static unsigned lists_number(const struct batch *b, uint8_t number_of[DUE_LISTS])
-{
-    unsigned count = 0;
-    memset(number_of, 0, DUE_LISTS);
-    for (unsigned i = 0; i < b->count; i++) {
-        unsigned list = due_list(b->ops[i]);
-        if (is_noted(b->ops[i]) && !number_of[list]) number_of[list] = (uint8_t)++count;
-    }
-    return count;
-}
-
-static void put_head(struct argv *a, const struct batch *b, unsigned lists)
+static void put_head(struct argv *a, const struct batch *b)
 {
     struct redis *r = b->lane->node->redis;
     int64_t now_ms = r->env.wall_rules ? clock_now_ms(&r->env.wall) : 0;
@@ -231,18 +202,13 @@ static void put_head(struct argv *a, const struct batch *b, unsigned lists)
     at = put_le(at, rng_u64(r->env.rng) | 1, 8);
     at = put_bytes(at, bytes_of(r->inbox, INBOX_BYTES));
     at = put_le(at, prefix_len, 1);
-    at = put_le(at, lists, 1);
     at = put_le(at, b->count, 2);
     argv_made(a, put_bytes(at, bytes_of(r->options.prefix, prefix_len)));
 }
 
-static void put_fields(struct argv *a, const struct batch *b,
-                       const uint8_t number_of[DUE_LISTS], unsigned lists)
+static void put_fields(struct argv *a, const struct batch *b)
 {
     argv_add(a, "", 0);
-    for (unsigned number = 1; number <= lists; number++)
-        for (unsigned list = 0; list < DUE_LISTS; list++)
-            if (number_of[list] == number) argv_made(a, put_le(argv_room(a), list << 8, 2));
     for (unsigned i = 0; i < b->count; i++)
         argv_add(a, b->ops[i]->frame.data, b->ops[i]->frame.len);
 }
@@ -302,13 +268,12 @@ static void put_publish(struct argv *a, const struct op *op)
     put_value(a, op);
 }
 
-static void put_other(struct argv *a, const struct op *op, unsigned list)
+static void put_other(struct argv *a, const struct op *op)
 {
     const struct request *in = &op->in;
     unsigned flags = (in->force ? FLAG_FORCE : 0) | (in->value ? FLAG_VALUE : 0);
     uint8_t *at = put_le(argv_room(a), op->verb, 1);
     at = put_le(at, flags, 1);
-    at = put_le(at, list, 1);
     at = put_bytes(at, bytes_of(in->token.bytes, 16));
     at = put_le(at, (uint64_t)in->lease_ms, 8);
     at = put_le(at, (uint64_t)in->retain_ms, 8);
@@ -318,36 +283,31 @@ static void put_other(struct argv *a, const struct op *op, unsigned list)
     if (in->value) put_value(a, op);
 }
 
-static void put_run(struct argv *a, const struct batch *b, unsigned first, unsigned end,
-                    const uint8_t number_of[DUE_LISTS])
+static void put_run(struct argv *a, const struct batch *b, unsigned first, unsigned end)
 {
     const struct op *op = b->ops[first];
     enum run_kind kind = kind_of(op);
     uint8_t *at = put_le(argv_room(a), kind, 1);
     at = put_le(at, op->waits, 1);
-    at = put_le(at, number_of[due_list(op)], 1);
     at = put_le(at, (uint64_t)op->in.lease_ms, 8);
     at = put_le(at, (uint64_t)op->in.retain_ms, 8);
     at = put_le(at, end - first, 2);
-    for (unsigned i = first; i < end && kind == RUN_CLAIM; i++)
-        at = put_le(at, b->ops[i]->frame.len, 2);
+    for (unsigned i = first; i < end; i++) at = put_le(at, b->ops[i]->frame.len, 2);
     argv_made(a, at);
     for (unsigned i = first; i < end; i++) {
-        op = b->ops[i];
         if (kind == RUN_CLAIM)
-            put_claim(a, op);
+            put_claim(a, b->ops[i]);
         else if (kind == RUN_PUBLISH)
-            put_publish(a, op);
+            put_publish(a, b->ops[i]);
         else
-            put_other(a, op, number_of[due_list(op)]);
+            put_other(a, b->ops[i]);
     }
 }
 
 void step_send(struct batch *b)
 {
     struct argv a;
-    uint8_t number_of[DUE_LISTS];
-    unsigned lists = lists_number(b, number_of), ends[BATCH_MAX], runs = 0;
+    unsigned ends[BATCH_MAX], runs = 0;
     for (unsigned at = 0; at < b->count; at = ends[runs++]) ends[runs] = run_gather(b, at);
     a.count = 0;
     a.used = 0;
@@ -355,8 +315,8 @@ void step_send(struct batch *b)
     argv_add(&a, b->lane->conn.sha, strlen(b->lane->conn.sha));
     argv_add(&a, "1", 1);
     put_shard(&a, b->lane->node->redis, b->shard);
-    put_head(&a, b, lists);
-    put_fields(&a, b, number_of, lists);
-    for (unsigned i = 0; i < runs; i++) put_run(&a, b, i ? ends[i - 1] : 0, ends[i], number_of);
+    put_head(&a, b);
+    put_fields(&a, b);
+    for (unsigned i = 0; i < runs; i++) put_run(&a, b, i ? ends[i - 1] : 0, ends[i]);
     conn_send(&b->lane->conn, &b->command, a.count, a.at, a.lens);
 }

@@ -238,6 +238,24 @@ Test(redis, claims_clear_up_behind_them)
               fields(is_entry));
 }
 
+/* What an abandoned claim leaves is looked at late, and is in nobody's way until then. */
+Test(redis, claims_clear_up_behind_them_also_behind_an_abandoned_one)
+{
+    struct asked claim;
+    struct op *abandoned = coord_op(VERB_CLAIM, "abandoned", 1, NULL);
+    abandoned->in.retain_ms = 10 * ABANDONED_KEEP_MS;
+    asked_start(&claim, a, abandoned);
+    COORD_UNTIL(&coord, claim.finished);
+    asked_end(&claim);
+    for (int i = 0; i < 200; i++) {
+        coord.world.wall_ms += GRACE_MS / 48;
+        outcome(a, VERB_CLAIM, "lock", 1, NULL);
+        outcome(a, VERB_RELEASE, "lock", 1, NULL);
+    }
+    cr_expect(fields(is_record) == 1);
+    cr_expect(fields(is_entry) < 60, "%lld", fields(is_entry));
+}
+
 Test(redis, record_that_was_granted_again_is_noted_once)
 {
     for (int i = 0; i < 20; i++) {
