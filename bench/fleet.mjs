@@ -227,7 +227,7 @@ async function burstRows() {
   const each = `burst: per process of ${losersEach}`;
   report.add({ name: "burst_claims", what: `${each}, claim questions`, unit: "", ours: a.claims, peer: b.claims, against: peer, target: { atMost: 1 } });
   const notes = { commands_of_both: a.seen, peer_commands_of_both: b.seen };
-  report.add({ name: "burst_commands", what: `${each}, all commands`, unit: "", ours: a.commands, peer: b.commands, against: peer, notes });
+  report.add({ name: "burst_commands", what: `${each}, all commands`, unit: "", ours: a.commands, peer: b.commands, against: peer, target: { atMost: 1 }, notes });
 }
 
 // ---- groups ------------------------------------------------------------------------------------

@@ -12,9 +12,9 @@
  *   error          back off, ask again: an error is never an answer to a waiter
  *
  * The line is per key *and* fingerprint: all its callers asked the same question. A new caller
- * joins it, or lines up behind the one who is just asking, without asking: a crowd costs two ops
- * and not one each. But nobody is told timed_out on hearsay: the store has been asked at least once
- * since they came (`confirmed`). */
+ * joins it, or lines up behind the one who is just asking, without asking: a crowd costs a claim and
+ * a watch, not one each. But nobody is told timed_out on hearsay: the store has been asked at least
+ * once since they came (`confirmed`). */
 #include "base/check.h"
 #include "base/museum.h"
 #include "engine/internal.h"
