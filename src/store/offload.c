@@ -2,7 +2,8 @@
  *
  * Guarantees: ops finish on the loop's thread, in submit order; one exec() at a time;
  * everything queued while exec() runs becomes the next batch (one commit for all: group
- * commit). A watch is checked again whenever somebody else may have written, told by the
+ * commit); a few that wait may be kept for a moment until more have come, if the store asks for
+ * that. A watch is checked again whenever somebody else may have written, told by the
  * store's descriptor, with a slow look as a net. Does not: retry, time out, or reorder. The
  * engine owns deadlines.
  *
@@ -40,7 +41,9 @@ struct offload {
 
     pthread_mutex_t lock; /* guards what follows */
     struct list queued, executed;
-    bool stop, idle, watching, foreign;
+    size_t queued_count;
+    size_t awaited; /* the worker sleeps until so many are queued; 0: it does not */
+    bool stop, watching, foreign;
 
     int64_t looked_ms; /* worker only: for foreign writes */
     pthread_t thread;
@@ -131,7 +134,8 @@ static size_t take_batch(struct offload *o, struct op **ops, bool *ret_watching)
     pthread_mutex_lock(&o->lock);
     for (struct link *at; count < OFFLOAD_BATCH_MAX && (at = list_pop(&o->queued));)
         ops[count++] = container_of(at, struct op, link);
-    o->idle = count == 0;
+    o->queued_count -= count;
+    o->awaited = count == 0;
     *ret_watching = o->watching;
     pthread_mutex_unlock(&o->lock);
     return count;
@@ -144,6 +148,22 @@ static void hand_back(struct offload *o, struct op **ops, size_t count)
     for (size_t i = 0; i < count; i++) list_append(&o->executed, &ops[i]->link);
     pthread_mutex_unlock(&o->lock);
     if (was_empty) loop_wake(o->base.loop);
+}
+
+/* Who was answered often asks again at once. Where a batch has a price of its own, a few that
+ * wait already let them catch up. */
+static void gather(struct offload *o, size_t answered)
+{
+    const struct gather *want = &o->inner->gather;
+    pthread_mutex_lock(&o->lock);
+    size_t queued = o->queued_count, all = queued + answered;
+    bool few = queued > 0 && queued < want->ops;
+    if (few) o->awaited = all < want->ops ? all : want->ops;
+    pthread_mutex_unlock(&o->lock);
+    if (!few) return;
+    struct pollfd fd = { .fd = o->work_fd, .events = POLLIN };
+    struct timespec limit = { want->us / 1000000, want->us % 1000000 * 1000 };
+    if (ppoll(&fd, 1, &limit, NULL) > 0) unpoke(o);
 }
 
 static bool stopped(struct offload *o)
@@ -187,6 +207,7 @@ static void *worker(void *ctx)
         if (new_watch(ops, count)) poll_ms = POLL_MS_MIN;
         o->inner->class->exec(o->inner, ops, count);
         hand_back(o, ops, count);
+        gather(o, count);
         if (watching) look_while_busy(o, &poll_ms);
     }
     return NULL;
@@ -197,11 +218,12 @@ static void *worker(void *ctx)
 static void enqueue(struct offload *o, struct list *ops)
 {
     pthread_mutex_lock(&o->lock);
+    list_each (ops, at) o->queued_count++;
     list_take(&o->queued, ops);
-    bool idle = o->idle;
-    o->idle = false; /* one poke is enough */
+    bool enough = o->awaited && o->queued_count >= o->awaited;
+    if (enough) o->awaited = 0; /* one poke is enough */
     pthread_mutex_unlock(&o->lock);
-    if (idle) poke(o);
+    if (enough) poke(o);
 }
 
 /* The worker listens for others only while somebody here waits. */

@@ -197,6 +197,59 @@ Test(offload, a_crowd_is_cut_into_batches_and_keeps_its_order)
     for (size_t i = 0; i < MANY; i++) op_free(ops[i]);
 }
 
+static struct op *second;
+
+static void ask_again(struct op *op, void *ctx)
+{
+    (void)op, (void)ctx;
+    finished_count++;
+    second = submit(VERB_PEEK, "k", 0, 0);
+}
+
+/* The first is answered while another waits already, which is returned. */
+static struct op *one_waits_behind(struct op **ret_first, op_done *done)
+{
+    struct key key = key_of("s", "k");
+    *ret_first = op_new(VERB_PEEK, &key, NULL);
+    op_push(*ret_first, done, NULL);
+    gate(true);
+    store_submit(store, *ret_first);
+    wait_until_inside();
+    struct op *waiting = submit(VERB_PEEK, "j", 0, 0);
+    gate(false);
+    return waiting;
+}
+
+Test(offload, who_asks_again_at_once_is_in_the_next_batch)
+{
+    gated.base.gather = (struct gather){ .ops = 8, .us = 3600 * INT64_C(1000000) };
+    struct op *first, *waiting = one_waits_behind(&first, ask_again);
+    turn_until(3);
+    cr_assert(gated.batch_count == 2 && gated.batches[0] == 1 && gated.batches[1] == 2);
+    op_free(first);
+    op_free(second);
+    op_free(waiting);
+}
+
+Test(offload, who_does_not_ask_again_is_not_waited_for_for_long)
+{
+    gated.base.gather = (struct gather){ .ops = 8, .us = 1000 };
+    struct op *first, *waiting = one_waits_behind(&first, finished);
+    turn_until(2);
+    cr_assert(gated.batch_count == 2 && gated.batches[1] == 1);
+    op_free(first);
+    op_free(waiting);
+}
+
+Test(offload, enough_that_wait_already_wait_for_nobody)
+{
+    gated.base.gather = (struct gather){ .ops = 1, .us = 3600 * INT64_C(1000000) };
+    struct op *first, *waiting = one_waits_behind(&first, finished);
+    turn_until(2);
+    op_free(first);
+    op_free(waiting);
+}
+
 static void fire(struct timer *t)
 {
     (void)t;

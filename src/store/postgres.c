@@ -29,6 +29,8 @@ enum {
     DECISION_MS = 1000,    /* how old a decision may be when it is carried out ... */
     GRACE_MS = 60000,      /* ... and how long a row is kept after it is gone: much longer */
     ANCHOR_MS = 500,       /* how long the server's clock may be reckoned from ours */
+    GATHER_OPS = 128,      /* beyond that, what a commit costs by itself is little per row */
+    GATHER_US = 100,       /* a quarter of what a small commit takes */
     NEW_ALL = 256,
     SURE_PAUSE_MAX = 255,
     DROPPED_PER_CLAIM = 20, /* the sweep removes so many dropped ones beside each claim */
@@ -583,6 +585,8 @@ static int postgres_open(const char *rest, const struct store_env *env,
     rows_init(&s->writes);
     int r = postgres_options_parse(rest, &s->db.options, reterr);
     s->base.lanes = (unsigned)s->db.options.connections;
+    if (s->base.lanes > 1) /* alone, the server would wait, too */
+        s->base.gather = (struct gather){ .ops = GATHER_OPS, .us = GATHER_US };
     s->base.timeout_ms = s->db.options.timeout_ms;
     if (!r) r = settle(s, env, reterr);
     if (r) {

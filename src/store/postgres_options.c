@@ -10,7 +10,7 @@
 #include <string.h>
 
 enum {
-    CONNECTIONS_DEFAULT = 1,
+    CONNECTIONS_DEFAULT = 2,
     CONNECTIONS_MAX = 64,
     TIMEOUT_MS_DEFAULT = 5000,
     TIMEOUT_MS_MAX = 600000,

@@ -475,7 +475,7 @@ Test(postgres_url, our_parameters_are_taken_out)
     const char *words = "host=/tmp schema=jobs password='a schema=b' migrate=no";
     cr_assert(postgres_options_parse(words, &o, &err) == 0, "%s", err.text);
     cr_assert(strcmp(o.conninfo, "host=/tmp password='a schema=b' ") == 0);
-    cr_assert(!o.migrate && o.connections == 1);
+    cr_assert(!o.migrate && o.connections == 2);
     postgres_options_clear(&o);
 }
 

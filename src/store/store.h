@@ -72,10 +72,17 @@ struct store_class {
     bool (*foreign_wrote)(struct store *); /* has anybody else written since the last call? */
 };
 
+/* A batch of fewer ops waits for more, but not longer than this. 0: never. */
+struct gather {
+    unsigned ops;
+    int64_t us;
+};
+
 struct store {
     const struct store_class *class;
     unsigned caps;
     unsigned lanes; /* exec stores: how many connections to open, one thread each; 0: one */
+    struct gather gather; /* exec stores with a thread */
     struct loop *loop;
     int64_t timeout_ms; /* how long it may take to answer; 0: it does not say */
     uint64_t epoch;     /* random at creation; another one: everything was forgotten */

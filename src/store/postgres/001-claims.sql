@@ -3,8 +3,8 @@
 -- Runs with search_path set to the schema it lives in, inside a transaction, and may be run again.
 -- Nothing here decides anything: the rules are in the program, which reads, decides, and writes
 -- only what is still as it was read (rev and fence). The functions keep their plans for as long as
--- a session lasts, also behind a pooler that moves clients between sessions, and plan for an index
--- whatever the table looked like when they were first called.
+-- a session lasts, also behind a pooler that moves clients between sessions, and never plan to go
+-- through the whole table, whatever it looked like when they were first called.
 
 CREATE TABLE IF NOT EXISTS versions (
     version integer PRIMARY KEY,
@@ -82,8 +82,8 @@ END $$;
 -- fence to a new key which a deleted row may have had, is not carried out.
 --
 -- A known row is found by its place, without a look into an index, and is another one if its key is
--- (IS NOT DISTINCT FROM keeps the planner from the index). Arrays are read by number: one unnest()
--- per column costs twice as much as all the rest but the writing.
+-- (IS NOT DISTINCT FROM keeps the planner from the index). Arrays are read by number: an unnest() for
+-- each column would have a tuple store each, and cost a small batch more than its rows do.
 CREATE OR REPLACE FUNCTION claims_write(
     at_ms bigint, within_ms bigint, seen_epoch bigint, lowest_fence bigint, surely boolean,
     new_rows bigint, keys bytea[], places tid[], seen_revs bigint[], seen_fences bigint[],
@@ -99,28 +99,31 @@ SET enable_seqscan = off
 AS $$
 BEGIN
     IF clock_ms() - at_ms NOT BETWEEN 0 AND within_ms THEN RETURN; END IF;
-    IF new_rows > 0 THEN
-        PERFORM FROM meta WHERE id = 1 AND epoch = seen_epoch AND fence_floor < lowest_fence;
-    END IF;
-    IF new_rows > 0 AND FOUND AND surely THEN
-        RETURN QUERY
-        INSERT INTO claims (rev, key, state, token, fence, claimed_at_ms, lease_ms,
-            lease_until_ms, retain_ms, done_at_ms, gone_at_ms, sweep_at_ms, fingerprint, value)
-        SELECT i, keys[i], states[i], tokens[i], fences[i], claimed_ats[i], leases[i],
-            lease_untils[i], retains[i], done_ats[i], gone_ats[i], sweep_ats[i],
-            fingerprints[i], vals[i]
-        FROM generate_series(1, new_rows::integer) AS i
-        RETURNING rev, ctid;
-    ELSIF new_rows > 0 AND FOUND THEN
-        RETURN QUERY
-        INSERT INTO claims (rev, key, state, token, fence, claimed_at_ms, lease_ms,
-            lease_until_ms, retain_ms, done_at_ms, gone_at_ms, sweep_at_ms, fingerprint, value)
-        SELECT i, keys[i], states[i], tokens[i], fences[i], claimed_ats[i], leases[i],
-            lease_untils[i], retains[i], done_ats[i], gone_ats[i], sweep_ats[i],
-            fingerprints[i], vals[i]
-        FROM generate_series(1, new_rows::integer) AS i
-        ON CONFLICT DO NOTHING
-        RETURNING rev, ctid;
+    IF new_rows > 0 AND EXISTS (
+        SELECT FROM meta WHERE id = 1 AND epoch = seen_epoch AND fence_floor < lowest_fence)
+    THEN
+        IF surely THEN
+            RETURN QUERY
+            INSERT INTO claims (rev, key, state, token, fence, claimed_at_ms, lease_ms,
+                lease_until_ms, retain_ms, done_at_ms, gone_at_ms, sweep_at_ms,
+                fingerprint, value)
+            SELECT i, keys[i], states[i], tokens[i], fences[i], claimed_ats[i], leases[i],
+                lease_untils[i], retains[i], done_ats[i], gone_ats[i], sweep_ats[i],
+                fingerprints[i], vals[i]
+            FROM generate_series(1, new_rows::integer) AS i
+            RETURNING rev, ctid;
+        ELSE
+            RETURN QUERY
+            INSERT INTO claims (rev, key, state, token, fence, claimed_at_ms, lease_ms,
+                lease_until_ms, retain_ms, done_at_ms, gone_at_ms, sweep_at_ms,
+                fingerprint, value)
+            SELECT i, keys[i], states[i], tokens[i], fences[i], claimed_ats[i], leases[i],
+                lease_untils[i], retains[i], done_ats[i], gone_ats[i], sweep_ats[i],
+                fingerprints[i], vals[i]
+            FROM generate_series(1, new_rows::integer) AS i
+            ON CONFLICT DO NOTHING
+            RETURNING rev, ctid;
+        END IF;
     END IF;
     IF new_rows < cardinality(keys) THEN
         RETURN QUERY
