@@ -1,12 +1,10 @@
-/* open.c - opening and closing a handle: configuration to planes, planes to one store. */
+/* open.c - opening and closing a handle: configuration to a store, an engine and who drives it. */
 #include "base/check.h"
 #include "lib/handle.h"
+#include "lib/planes.h"
 
-#include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 static void emit(void *ctx, const struct trace_event *event)
 {
@@ -33,93 +31,20 @@ static int config_take(const struct once_config *in, struct once_config *ret,
     if (config.value_bytes_max < 0 || config.waiters_max < 0 || config.patience_ms < 0 ||
         config.sweep_ms < 0)
         return err_set(reterr, ERR_INVALID, "a limit in the configuration is negative");
-    if (config.ledger && strcmp(config.ledger, "none") == 0) {
-        config.ledger = NULL;
-        config.flags |= ONCE_EPHEMERAL;
-    }
-    if ((config.flags & ONCE_EPHEMERAL) && config.ledger)
-        return err_set(reterr, ERR_INVALID, "ONCE_EPHEMERAL has no ledger: leave it out");
     *ret = config;
     return 0;
 }
 
-static int default_ledger(const char *data_dir, char *url, size_t len, struct err *reterr)
-{
-    if (!data_dir) data_dir = ".";
-    if (mkdir(data_dir, 0700) < 0 && errno != EEXIST)
-        return err_set(reterr, ERR_UNAVAILABLE, "cannot create the directory %.120s: %s",
-                       data_dir, strerror(errno));
-    int n = snprintf(url, len, "sqlite:%s/once.db", data_dir);
-    if (n < 0 || (size_t)n >= len)
-        return err_set(reterr, ERR_LIMIT, "the path of the data directory is too long");
-    return 0;
-}
-
-static int open_traced(struct once *o, const char *url, struct store **ret_store,
-                       struct err *reterr)
-{
-    struct store *store;
-    int r = store_open(url, &o->env, &store, reterr);
-    if (r) return r;
-    if (!o->env.trace) {
-        *ret_store = store;
-        return 0;
-    }
-    return traced_open(store, &o->env, ret_store, reterr);
-}
-
-static int open_ledger(struct once *o, struct store **ret_store, struct err *reterr)
-{
-    char url[4200];
-    const char *ledger = o->config.ledger;
-    if (!ledger) {
-        int r = default_ledger(o->config.data_dir, url, sizeof url, reterr);
-        if (r) return r;
-        ledger = url;
-    }
-    struct store *store;
-    int r = open_traced(o, ledger, &store, reterr);
-    if (r) return r;
-    if (!(store->caps & CAP_DURABLE)) {
-        store_close(store);
-        return err_set(reterr, ERR_INVALID,
-                       "\"%.60s\" is lost in a restart and cannot be the ledger; use "
-                       "sqlite:PATH or postgres://, or none to do without one",
-                       ledger);
-    }
-    *ret_store = store;
-    return 0;
-}
-
-/* coord "none": the ledger alone. */
 static int open_planes(struct once *o, struct err *reterr)
 {
-    struct store *coord = NULL, *ledger = NULL;
-    bool ephemeral = o->config.flags & ONCE_EPHEMERAL;
-    const char *coord_url = o->config.coord ? o->config.coord : "memory:";
-    bool no_coord = strcmp(coord_url, "none") == 0;
-    if (ephemeral && no_coord)
-        return err_set(reterr, ERR_INVALID, "neither a ledger nor coord: nothing to stand on");
-    if (!ephemeral) {
-        int r = open_ledger(o, &ledger, reterr);
-        if (r) return r;
-    }
-    if (no_coord) {
-        o->store = ledger;
-        return 0;
-    }
-    int r = open_traced(o, coord_url, &coord, reterr);
-    if (r) {
-        store_close(ledger);
-        return r;
-    }
-    if (ephemeral) {
-        o->store = coord;
-        return 0;
-    }
-    struct tiered_options options = TIERED_OPTIONS_INIT;
-    if (coord->timeout_ms) options.coord_deadline_ms = coord->timeout_ms;
-    return tiered_open(coord, ledger, &options, &o->env, &o->store, reterr);
+    struct planes_config config = { .ledger = o->config.ledger,
+                                    .coord = o->config.coord,
+                                    .data_dir = o->config.data_dir,
+                                    .ephemeral = o->config.flags & ONCE_EPHEMERAL };
+    int r = planes_settle(&config, reterr);
+    if (r) return r;
+    if (config.ephemeral) o->config.flags |= ONCE_EPHEMERAL;
+    return planes_open(&config, &o->env, &o->store, reterr);
 }
 
 static int open_engine(struct once *o, struct err *reterr)

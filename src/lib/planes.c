@@ -1,0 +1,107 @@
+/* planes.c - configuration to planes, planes to one store; see planes.h. */
+#include "lib/planes.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+static int default_ledger(const char *data_dir, char *url, size_t len, struct err *reterr)
+{
+    if (!data_dir) data_dir = ".";
+    if (mkdir(data_dir, 0700) < 0 && errno != EEXIST)
+        return err_set(reterr, ERR_UNAVAILABLE, "cannot create the directory %.120s: %s",
+                       data_dir, strerror(errno));
+    int n = snprintf(url, len, "sqlite:%s/once.db", data_dir);
+    if (n < 0 || (size_t)n >= len)
+        return err_set(reterr, ERR_LIMIT, "the path of the data directory is too long");
+    return 0;
+}
+
+static int open_traced(const char *url, const struct store_env *env, struct store **ret_store,
+                       struct err *reterr)
+{
+    struct store *store;
+    int r = store_open(url, env, &store, reterr);
+    if (r) return r;
+    if (!env->trace) {
+        *ret_store = store;
+        return 0;
+    }
+    return traced_open(store, env, ret_store, reterr);
+}
+
+static int open_ledger(const struct planes_config *config, const struct store_env *env,
+                       struct store **ret_store, struct err *reterr)
+{
+    char url[4200];
+    const char *ledger = config->ledger;
+    if (!ledger) {
+        int r = default_ledger(config->data_dir, url, sizeof url, reterr);
+        if (r) return r;
+        ledger = url;
+    }
+    struct store *store;
+    int r = open_traced(ledger, env, &store, reterr);
+    if (r) return r;
+    if (!(store->caps & CAP_DURABLE)) {
+        store_close(store);
+        return err_set(reterr, ERR_INVALID,
+                       "\"%.60s\" is lost in a restart and cannot be the ledger; use "
+                       "sqlite:PATH or postgres://, or none to do without one",
+                       ledger);
+    }
+    *ret_store = store;
+    return 0;
+}
+
+static int join_planes(struct store *coord, struct store *ledger, const struct store_env *env,
+                       struct store **ret_store, struct err *reterr)
+{
+    struct tiered_options options = TIERED_OPTIONS_INIT;
+    if (coord->timeout_ms) options.coord_deadline_ms = coord->timeout_ms;
+    return tiered_open(coord, ledger, &options, env, ret_store, reterr);
+}
+
+static const char *coord_url(const struct planes_config *config)
+{
+    return config->coord ? config->coord : "memory:";
+}
+
+static bool has_coord(const struct planes_config *config)
+{
+    return strcmp(coord_url(config), "none") != 0;
+}
+
+int planes_settle(struct planes_config *config, struct err *reterr)
+{
+    if (config->ledger && strcmp(config->ledger, "none") == 0) {
+        config->ledger = NULL;
+        config->ephemeral = true;
+    }
+    if (config->ephemeral && config->ledger)
+        return err_set(reterr, ERR_INVALID, "ONCE_EPHEMERAL has no ledger: leave it out");
+    if (config->ephemeral && !has_coord(config))
+        return err_set(reterr, ERR_INVALID, "neither a ledger nor coord: nothing to stand on");
+    return 0;
+}
+
+int planes_open(const struct planes_config *config, const struct store_env *env,
+                struct store **ret_store, struct err *reterr)
+{
+    struct store *coord, *ledger = NULL;
+    int r = config->ephemeral ? 0 : open_ledger(config, env, &ledger, reterr);
+    if (r) return r;
+    if (!has_coord(config)) {
+        *ret_store = ledger;
+        return 0;
+    }
+    r = open_traced(coord_url(config), env, &coord, reterr);
+    if (r) {
+        store_close(ledger);
+        return r;
+    }
+    if (ledger) return join_planes(coord, ledger, env, ret_store, reterr);
+    *ret_store = coord;
+    return 0;
+}

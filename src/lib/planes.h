@@ -1,0 +1,23 @@
+/* planes.h - from what a person configures to one store: coord in front of a ledger, or one of
+ * them alone. For every shell that opens an engine: the library and the daemon. */
+#ifndef LIB_PLANES_H
+#define LIB_PLANES_H
+
+#include "store/store.h"
+
+/* The strings are used while opening only. */
+struct planes_config {
+    const char *ledger;   /* NULL: data_dir/once.db; "none": there is none, as with ephemeral */
+    const char *coord;    /* NULL: "memory:"; "none": the ledger alone */
+    const char *data_dir; /* NULL: "."; used where ledger is NULL, created if missing */
+    bool ephemeral;       /* only as durable as coord */
+};
+
+/* Takes "none" as ephemeral; refuses what contradicts itself. Opens nothing. */
+int planes_settle(struct planes_config *config, struct err *reterr);
+
+/* `config` was settled. */
+int planes_open(const struct planes_config *config, const struct store_env *env,
+                struct store **ret_store, struct err *reterr);
+
+#endif
