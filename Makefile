@@ -42,7 +42,7 @@ else
 OPT := -O1 -fno-omit-frame-pointer -U_FORTIFY_SOURCE
 SANFLAGS := $(patsubst asan,-fsanitize=address,$(patsubst ubsan,-fsanitize=undefined -fno-sanitize-recover=undefined,$(patsubst tsan,-fsanitize=thread,$(subst $(comma), ,$(SAN)))))
 endif
-DEPS := sqlite3 libpq hiredis libcrypto jansson
+DEPS := sqlite3 libpq hiredis libcrypto jansson libuv
 PQ_CFLAGS := $(shell pkg-config --cflags-only-I libpq 2>/dev/null)
 CPPFLAGS_ALL = -Iinclude -Isrc -I. $(PQ_CFLAGS) -D_GNU_SOURCE $(DEFS) $(CPPFLAGS)
 CFLAGS_ALL = -std=gnu11 -g $(OPT) -fPIC -fvisibility=hidden -pthread $(WARN) $(WERROR) $(HARDEN) $(SANFLAGS) $(CFLAGS)
@@ -53,12 +53,14 @@ LIBS := -lsqlite3 -lhiredis -lpq
 
 lib_src := $(filter-out %_test.c,$(wildcard $(addprefix src/,$(addsuffix /*.c,base core proto store engine lib))))
 cli_src := $(filter-out %_test.c,$(wildcard src/cli/*.c))
+daemon_src := $(filter-out %_test.c,$(wildcard src/daemon/*.c))
 unit_src := $(wildcard src/*/*_test.c)
 obj = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
 
 migrations := $(patsubst src/store/postgres/%.sql,$(BUILD)/obj/gen/postgres_%.o,$(wildcard src/store/postgres/*.sql))
 lib_obj := $(call obj,$(lib_src)) $(BUILD)/obj/gen/redis_script.o $(migrations)
 cli_obj := $(call obj,$(cli_src))
+daemon_obj := $(call obj,$(daemon_src))
 internal := $(BUILD)/internal.a
 support_obj := $(call obj,$(wildcard tests/support/*.c))
 
@@ -100,8 +102,11 @@ $(BUILD)/libonce.so: $(lib_obj) src/lib/once.map
 	$(Q)$(CC) -shared -Wl,-soname,libonce.so.$(SOVERSION) -Wl,--version-script=src/lib/once.map \
 		-Wl,--no-undefined $(filter-out -pie,$(LDFLAGS_ALL)) $(lib_obj) $(LIBS) -o $@
 
-$(BUILD)/once: $(cli_obj) $(internal)
-	$(Q)$(CC) $(LDFLAGS_ALL) $^ $(LIBS) -lcrypto -ljansson -o $@
+# What the command needs besides the library's: the library itself is never linked with these.
+CLI_LIBS := -lcrypto -ljansson -luv
+
+$(BUILD)/once: $(cli_obj) $(daemon_obj) $(internal)
+	$(Q)$(CC) $(LDFLAGS_ALL) $^ $(LIBS) $(CLI_LIBS) -o $@
 
 # ---- test programs -----------------------------------------------------------------------------
 
@@ -126,10 +131,10 @@ $(BUILD)/tests/museum: $(call obj,$(museum_src)) $(support_obj) $(internal)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(LDFLAGS_ALL) $(filter %.o,$^) $(internal) $(LIBS) -o $@
 
-# The parts of the command have tests beside them too; its main() stays out.
-$(BUILD)/tests/unit: $(call obj,$(unit_src)) $(filter-out %/main.o,$(cli_obj)) $(support_obj) $(internal)
+# The parts of the command and the daemon have tests beside them too; main() stays out.
+$(BUILD)/tests/unit: $(call obj,$(unit_src)) $(filter-out %/main.o,$(cli_obj)) $(daemon_obj) $(support_obj) $(internal)
 	@mkdir -p $(@D)
-	$(Q)$(CC) $(LDFLAGS_ALL) $(filter %.o,$^) $(internal) $(LIBS) -lcrypto -ljansson -lcriterion -o $@
+	$(Q)$(CC) $(LDFLAGS_ALL) $(filter %.o,$^) $(internal) $(LIBS) $(CLI_LIBS) -lcriterion -o $@
 
 $(BUILD)/bench/core: $(call obj,$(wildcard bench/*.c)) $(internal)
 	@mkdir -p $(@D)
@@ -203,7 +208,7 @@ format: packages-dev ## clang-format over the tree
 lint: packages-dev ## clang-format and cppcheck, without changing anything
 	clang-format --dry-run --Werror $$(git ls-files '*.c' '*.h')
 	cppcheck --quiet --std=c11 --enable=warning,portability --inline-suppr --error-exitcode=1 \
-		--suppress=missingIncludeSystem --suppress=identicalInnerCondition -Iinclude -Isrc -D_GNU_SOURCE $(lib_src) $(cli_src)
+		--suppress=missingIncludeSystem --suppress=identicalInnerCondition -Iinclude -Isrc -D_GNU_SOURCE $(lib_src) $(daemon_src) $(cli_src)
 
 .PHONY: install
 install: all ## DESTDIR= PREFIX=

@@ -156,7 +156,7 @@ static int make_dirs(const char *path)
     }
 }
 
-static int prepare_data_dir(struct cli *cli)
+int cli_make_data_dir(struct cli *cli)
 {
     struct stat st;
     struct err err;
@@ -171,7 +171,7 @@ static int prepare_data_dir(struct cli *cli)
 }
 
 /* One write, so that lines of several processes never mix. */
-static void print_event(void *ctx, const struct once_event *event)
+void cli_print_event(void *ctx, const struct once_event *event)
 {
     (void)ctx;
     struct buf line;
@@ -192,14 +192,14 @@ static void print_event(void *ctx, const struct once_event *event)
 int cli_open(struct cli *cli, struct once_config *config, struct once **ret_once)
 {
     if (!cli->ledger) {
-        int status = prepare_data_dir(cli);
+        int status = cli_make_data_dir(cli);
         if (status) return status;
     }
     config->ledger = cli->ledger;
     config->coord = cli->coord;
     config->data_dir = cli->ledger ? NULL : cli->data_dir;
     config->flags |= ONCE_HOSTED; /* one thread less: every command drives its handle itself */
-    if (cli->verbose) config->on_event = print_event;
+    if (cli->verbose) config->on_event = cli_print_event;
     struct once_error error;
     int r = once_open(config, ret_once, &error);
     return r < 0 ? cli_fail(cli, r, error.text) : 0;

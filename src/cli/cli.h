@@ -79,6 +79,12 @@ void cli_settle(struct cli *cli, const struct option_value *globals);
  */
 int cli_data_dir(struct cli *cli, struct err *reterr);
 
+/* The same, and creates it. Returns 0, or the exit status after a message. */
+int cli_make_data_dir(struct cli *cli);
+
+/* An event as a logfmt line on stderr: what --verbose shows. */
+void cli_print_event(void *ctx, const struct once_event *event);
+
 /* Fills in the paths of the configuration, creates the data directory, opens. Returns 0, or the
  * exit status after a message. */
 int cli_open(struct cli *cli, struct once_config *config, struct once **ret_once);

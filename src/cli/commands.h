@@ -11,6 +11,7 @@ extern const struct command peek_command, forget_command;                    /* 
 extern const struct command ls_command;                                      /* ls.c */
 extern const struct command sweep_command, stats_command;                    /* upkeep.c */
 extern const struct command migrate_command;                                 /* migrate.c */
+extern const struct command serve_command;                                   /* serve.c */
 extern const struct command doctor_command;                                  /* doctor.c */
 extern const struct command bench_command;                                   /* bench.c */
 extern const struct command completion_command;                              /* completion.c */

@@ -1,0 +1,111 @@
+/* serve.c - once serve: the daemon. What it needs from a command line, and what it says when it
+ * starts; the rest is src/daemon. */
+#include "cli/commands.h"
+#include "cli/format.h"
+#include "daemon/server.h"
+
+#include <string.h>
+
+enum { SERVE_RESP, SERVE_DRAIN, SERVE_END };
+
+static const struct option serve_options[] = {
+    [SERVE_RESP] = { "resp", .kind = OPTION_TEXT, .value = "ADDR", .fallback = "127.0.0.1:6624",
+                     .help = "where Redis clients connect: HOST:PORT, unix:PATH; port 0: any" },
+    [SERVE_DRAIN] = { "drain", .kind = OPTION_DURATION, .value = "D", .fallback = "5s",
+                      .help = "how long those who wait may go on after SIGTERM" },
+    [SERVE_END] = { 0 },
+};
+
+static void emit(void *ctx, const struct trace_event *event)
+{
+    struct once_event out = { .name = trace_name(event->kind),
+                              .text = event->text,
+                              .scope = { event->scope.data, event->scope.len },
+                              .key = { event->key.data, event->key.len },
+                              .number = event->number };
+    cli_print_event(ctx, &out);
+}
+
+/* The arguments of redis-cli that lead to the address. */
+static void print_client(FILE *to, const char *address)
+{
+    const char *colon = strrchr(address, ':');
+    if (strncmp(address, "unix:", 5) == 0)
+        fprintf(to, "redis-cli -s %s", address + 5);
+    else if (address[0] == '[')
+        fprintf(to, "redis-cli -h %.*s -p %s", (int)(colon - address) - 2, address + 1,
+                colon + 1);
+    else
+        fprintf(to, "redis-cli -h %.*s -p %s", (int)(colon - address), address, colon + 1);
+}
+
+static void print_banner(const struct cli *cli, const struct server *s)
+{
+    const char *address = server_resp_address(s);
+    if (cli->quiet) return;
+    fprintf(stderr, "once %s: same key, same answer\n", once_version());
+    fprintf(stderr, "  runs on     %s\n", server_planes(s));
+    fprintf(stderr, "  guarantees  one owner per key, one answer for all; %s\n",
+            server_durable(s) ? "what was acknowledged survives kill -9"
+                              : "answers last as long as coord does: there is no ledger");
+    fprintf(stderr, "  RESP        %s, for this machine only\n", address);
+    fprintf(stderr, "  try         ");
+    print_client(stderr, address);
+    fprintf(stderr, " ONCE.CLAIM orders o-17 WAIT 5000\n");
+    fprintf(stderr,
+            "  stop        SIGTERM or ctrl-C: finishes what was asked, releases what is "
+            "bound\n");
+}
+
+/* For whoever started it and let it choose a port. */
+static void print_listening(const struct cli *cli, const struct server *s)
+{
+    const char *address = server_resp_address(s);
+    if (cli->json)
+        print_json(stdout, json_pack("{s:s, s:s}", "event", "listening", "resp", address));
+    else
+        printf("listening resp %s\n", address);
+    fflush(stdout);
+}
+
+static int serve_run(struct cli *cli, const struct args *args)
+{
+    struct trace trace = { .emit = emit };
+    struct server_config config = SERVER_CONFIG_INIT;
+    struct server *server;
+    struct err err;
+    if (!cli->ledger) {
+        int status = cli_make_data_dir(cli);
+        if (status) return status;
+        config.data_dir = cli->data_dir;
+    }
+    config.ledger = cli->ledger;
+    config.coord = cli->coord;
+    config.resp = args->values[SERVE_RESP].text;
+    config.drain_ms = args->values[SERVE_DRAIN].number;
+    if (cli->verbose) config.trace = &trace;
+    int r = server_open(&config, &server, &err);
+    if (r) return cli_fail(cli, r, err.text);
+    print_banner(cli, server);
+    print_listening(cli, server);
+    r = server_run(server, &err);
+    if (r) return cli_fail(cli, r, err.text);
+    server_close(server);
+    cli_note(cli, "stopped");
+    return STATUS_OK;
+}
+
+const struct command serve_command = {
+    .name = "serve",
+    .summary = "The daemon: claims for every Redis client",
+    .options = serve_options,
+    .details =
+        "Answers ONCE.CLAIM, ONCE.PUBLISH, ONCE.RENEW, ONCE.RELEASE, ONCE.PEEK, ONCE.FORGET "
+        "and\n"
+        "ONCE.SCAN over the Redis protocol, on the planes of --ledger and --coord. COMMAND "
+        "DOCS\n"
+        "says how each is used. Says where it listens in one line on stdout. SIGTERM: no more\n"
+        "commands, finishes those it has, releases the claims that are BOUND to a connection;\n"
+        "again: at once.\n",
+    .run = serve_run,
+};

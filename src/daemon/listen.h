@@ -1,0 +1,48 @@
+/* listen.h - where the daemon is reached: addresses as people write them, and sockets on them.
+ *
+ *   127.0.0.1:6624   [::1]:6624   localhost:6624   :6624   unix:PATH
+ *
+ * Port 0 lets the kernel choose; `shown` has what it chose. Anything but loopback is refused: who
+ * may ask what is not checked yet. A socket in the file system is the owner's alone; one that a
+ * process has left behind is replaced, one that somebody listens on is not. */
+#ifndef DAEMON_LISTEN_H
+#define DAEMON_LISTEN_H
+
+#include "base/err.h"
+#include "daemon/conn.h"
+
+#include <netinet/in.h>
+#include <sys/un.h>
+
+enum { ADDRESS_TEXT_BYTES = 160 };
+
+union address {
+    struct sockaddr any;
+    struct sockaddr_in v4;
+    struct sockaddr_in6 v6;
+    struct sockaddr_un path;
+};
+
+/* Opens nothing. */
+int address_parse(const char *text, union address *ret_address, struct err *reterr);
+void address_show(const union address *address, char out[ADDRESS_TEXT_BYTES]);
+
+struct listener {
+    union {
+        uv_handle_t handle;
+        uv_stream_t stream;
+        uv_tcp_t tcp;
+        uv_pipe_t pipe;
+    } uv;
+    struct conns *conns;
+    const struct door *door;
+    void *door_ctx;
+    bool open;
+    char shown[ADDRESS_TEXT_BYTES];
+};
+
+/* `l` is zeroed, with conns, door and door_ctx set. */
+int listener_open(struct listener *l, const char *text, struct err *reterr);
+void listener_close(struct listener *l); /* the handle is gone after a turn of libuv's loop */
+
+#endif

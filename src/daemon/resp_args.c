@@ -1,0 +1,229 @@
+/* resp_args.c - see resp_args.h. */
+#include "daemon/resp_args.h"
+
+#include "base/check.h"
+#include "base/text.h"
+#include "proto/number.h"
+
+#include <strings.h>
+
+bool resp_word_is(struct bytes word, const char *name)
+{
+    return word.len == strlen(name) &&
+           strncasecmp((const char *)word.data, name, word.len) == 0;
+}
+
+/* ---- options: a word, and mostly its value ---- */
+
+enum option_kind { OPTION_MS, OPTION_COUNT, OPTION_BYTES, OPTION_FLAG };
+
+struct option {
+    const char *name;
+    enum option_kind kind;
+    size_t at; /* in struct ask_args */
+};
+
+static int take_ms(const struct option *o, struct bytes text, void *at, struct err *reterr)
+{
+    int64_t ms;
+    if (!duration_parse(text, DURATION_MS_MAX, &ms))
+        return err_set(reterr, ERR_INVALID,
+                       "%s wants milliseconds, or 500ms, 30s, 5m, 24h; ten years at most",
+                       o->name);
+    *(int64_t *)at = ms;
+    return 0;
+}
+
+static int take_count(const struct option *o, struct bytes text, void *at, struct err *reterr)
+{
+    int64_t n;
+    if (!number_parse(text, &n) || n < 1 || n > SCAN_COUNT_MAX)
+        return err_set(reterr, ERR_INVALID, "%s wants a number from 1 to %d", o->name,
+                       SCAN_COUNT_MAX);
+    *(size_t *)at = (size_t)n;
+    return 0;
+}
+
+static int take_value(const struct option *o, struct bytes text, struct ask_args *into,
+                      struct err *reterr)
+{
+    void *at = (char *)into + o->at;
+    switch (o->kind) {
+    case OPTION_MS:
+        return take_ms(o, text, at, reterr);
+    case OPTION_COUNT:
+        return take_count(o, text, at, reterr);
+    case OPTION_BYTES:
+        *(struct bytes *)at = text;
+        return 0;
+    case OPTION_FLAG:
+        *(bool *)at = true;
+        return 0;
+    }
+    return 0;
+}
+
+static const struct option *option_find(const struct option *options, struct bytes word)
+{
+    for (const struct option *o = options; o->name; o++)
+        if (resp_word_is(word, o->name)) return o;
+    return NULL;
+}
+
+/* From argument `from` on. The same option twice can be read in two ways, so it is refused. */
+static int take_options(const struct resp_command *in, size_t from,
+                        const struct option *options, struct ask_args *ret, struct err *reterr)
+{
+    unsigned seen = 0;
+    for (size_t i = from; i < in->count; i++) {
+        const struct option *o = option_find(options, in->args[i]);
+        if (!o)
+            return err_set(reterr, ERR_INVALID, "syntax error: there is no option '%.*s'",
+                           (int)(in->args[i].len < 32 ? in->args[i].len : 32),
+                           (const char *)in->args[i].data);
+        unsigned bit = BIT(o - options);
+        if (seen & bit)
+            return err_set(reterr, ERR_INVALID, "syntax error: %s was given twice", o->name);
+        seen |= bit;
+        if (o->kind != OPTION_FLAG && ++i == in->count)
+            return err_set(reterr, ERR_INVALID, "syntax error: %s wants a value", o->name);
+        int r = take_value(o, in->args[i], ret, reterr);
+        if (r) return r;
+    }
+    return 0;
+}
+
+static const struct option claim_options[] = {
+    { "LEASE", OPTION_MS, offsetof(struct ask_args, call.in.lease_ms) },
+    { "WAIT", OPTION_MS, offsetof(struct ask_args, call.wait_ms) },
+    { "RETAIN", OPTION_MS, offsetof(struct ask_args, call.in.retain_ms) },
+    { "FP", OPTION_BYTES, offsetof(struct ask_args, call.in.fingerprint) },
+    { "BOUND", OPTION_FLAG, offsetof(struct ask_args, bound) },
+    { 0 },
+};
+
+static const struct option publish_options[] = {
+    { "RETAIN", OPTION_MS, offsetof(struct ask_args, call.in.retain_ms) },
+    { 0 },
+};
+
+static const struct option renew_options[] = {
+    { "LEASE", OPTION_MS, offsetof(struct ask_args, call.in.lease_ms) },
+    { 0 },
+};
+
+static const struct option scan_options[] = {
+    { "SCOPE", OPTION_BYTES, offsetof(struct ask_args, value) },
+    { "COUNT", OPTION_COUNT, offsetof(struct ask_args, call.limit) },
+    { 0 },
+};
+
+/* ---- verbs ---- */
+
+static void start(const struct resp_command *in, enum verb verb, struct ask_args *ret)
+{
+    ret->call = (struct call_args){ .verb = verb,
+                                    .key = { .scope = in->args[1], .name = in->args[2] } };
+    ret->value = (struct bytes){ 0 };
+    ret->bound = false;
+}
+
+static int start_owned(const struct resp_command *in, enum verb verb, struct ask_args *ret,
+                       struct err *reterr)
+{
+    start(in, verb, ret);
+    ret->call.in.lease_ms = ret->call.in.retain_ms = -1; /* as claimed */
+    struct token *token = &ret->call.in.token;
+    if (!hex_decode(in->args[3], token->bytes, sizeof token->bytes))
+        return err_set(reterr, ERR_INVALID,
+                       "a token is %zu hexadecimal digits, as ONCE.CLAIM gave it",
+                       2 * sizeof token->bytes);
+    return 0;
+}
+
+int resp_parse_claim(const struct resp_command *in, struct ask_args *ret, struct err *reterr)
+{
+    start(in, VERB_CLAIM, ret);
+    ret->call.in.lease_ms = LEASE_MS_DEFAULT;
+    ret->call.in.retain_ms = RETAIN_MS_DEFAULT;
+    ret->call.wait_ms = WAIT_MS_DEFAULT;
+    int r = take_options(in, 3, claim_options, ret, reterr);
+    ret->call.renew = ret->bound;
+    return r;
+}
+
+int resp_parse_publish(const struct resp_command *in, struct ask_args *ret, struct err *reterr)
+{
+    int r = start_owned(in, VERB_PUBLISH, ret, reterr);
+    if (!r) ret->value = in->args[4];
+    return r ? r : take_options(in, 5, publish_options, ret, reterr);
+}
+
+int resp_parse_release(const struct resp_command *in, struct ask_args *ret, struct err *reterr)
+{
+    return start_owned(in, VERB_RELEASE, ret, reterr);
+}
+
+int resp_parse_renew(const struct resp_command *in, struct ask_args *ret, struct err *reterr)
+{
+    int r = start_owned(in, VERB_RENEW, ret, reterr);
+    return r ? r : take_options(in, 4, renew_options, ret, reterr);
+}
+
+int resp_parse_peek(const struct resp_command *in, struct ask_args *ret, struct err *reterr)
+{
+    (void)reterr;
+    start(in, VERB_PEEK, ret);
+    return 0;
+}
+
+int resp_parse_forget(const struct resp_command *in, struct ask_args *ret, struct err *reterr)
+{
+    (void)reterr;
+    start(in, VERB_FORGET, ret);
+    return 0;
+}
+
+/* ---- SCAN cursor [SCOPE s] [COUNT n] ---- */
+
+/* A cursor is the frame of the last key, in hexadecimal: whoever made it up gets an error, not
+ * somebody else's memory. */
+static int read_cursor(struct bytes text, struct ask_args *ret, struct err *reterr)
+{
+    size_t len = text.len / 2;
+    bool fits = len >= 3 && len <= sizeof ret->cursor && hex_decode(text, ret->cursor, len);
+    if (!fits || ret->cursor[0] < 1 || ret->cursor[0] + 2u > len)
+        return err_set(reterr, ERR_INVALID, "invalid cursor: 0, or what ONCE.SCAN gave");
+    ret->call.key = key_unframe(bytes_of(ret->cursor, len));
+    return key_check(&ret->call.key, reterr);
+}
+
+int resp_parse_scan(const struct resp_command *in, struct ask_args *ret, struct err *reterr)
+{
+    ret->call = (struct call_args){ .verb = VERB_SCAN, .limit = SCAN_COUNT_DEFAULT };
+    ret->value = (struct bytes){ 0 };
+    ret->bound = false;
+    int r = take_options(in, 2, scan_options, ret, reterr);
+    if (r) return r;
+    struct bytes scope = ret->value;
+    bool from_start = resp_word_is(in->args[1], "0");
+    ret->call.all_scopes = scope.len == 0;
+    if (scope.len > SCOPE_BYTES_MAX)
+        return err_set(reterr, ERR_LIMIT, "the scope has more than %d bytes", SCOPE_BYTES_MAX);
+    ret->call.key.scope = scope;
+    if (from_start) return 0;
+    r = read_cursor(in->args[1], ret, reterr);
+    if (!r && scope.len && !bytes_eq(scope, ret->call.key.scope))
+        return err_set(reterr, ERR_INVALID, "invalid cursor: it is of another scope");
+    return r;
+}
+
+void resp_cursor_write(const struct scan *page, char out[CURSOR_TEXT_BYTES])
+{
+    uint8_t frame[KEY_FRAME_BYTES_MAX];
+    if (!page->more || page->count == 0) {
+        memcpy(out, "0", 2);
+        return;
+    }
+    hex_encode(bytes_of(frame, key_frame(&page->rows[page->count - 1].key, frame)), out);
+}

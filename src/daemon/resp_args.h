@@ -1,0 +1,29 @@
+/* resp_args.h - the arguments of ONCE.* commands, as requests to the engine. Pure: nothing is
+ * allocated, everything points into the command. */
+#ifndef DAEMON_RESP_ARGS_H
+#define DAEMON_RESP_ARGS_H
+
+#include "engine/engine.h"
+#include "proto/resp.h"
+
+enum { SCAN_COUNT_DEFAULT = 100, SCAN_COUNT_MAX = 1000 };
+
+struct ask_args {
+    struct call_args call;
+    struct bytes value; /* PUBLISH */
+    bool bound;         /* CLAIM: released when the connection drops, renewed until then */
+    uint8_t cursor[KEY_FRAME_BYTES_MAX]; /* SCAN: what the key points into */
+};
+
+/* Those of one verb each; `ret` is not meaningful after an error. */
+typedef int resp_parse(const struct resp_command *in, struct ask_args *ret, struct err *reterr);
+resp_parse resp_parse_claim, resp_parse_publish, resp_parse_release, resp_parse_renew,
+    resp_parse_peek, resp_parse_forget, resp_parse_scan;
+
+/* What to continue with: "0" at the end, else letters that mean something to resp_parse_scan. */
+enum { CURSOR_TEXT_BYTES = 2 * KEY_FRAME_BYTES_MAX + 1 };
+void resp_cursor_write(const struct scan *page, char out[CURSOR_TEXT_BYTES]);
+
+bool resp_word_is(struct bytes word, const char *name); /* in any case */
+
+#endif

@@ -1,0 +1,596 @@
+/* resp_door.c - commands to calls, calls to answers, in order; see resp_door.h.
+ *
+ * An ask is one command whose answer is not on its way yet. The first of a connection writes its
+ * answer where it is sent from; one behind it keeps its answer until it is the first. Asks come
+ * from a stock, so that a command costs no allocation besides its call and its op. */
+#include "base/check.h"
+#include "base/text.h"
+#include "daemon/resp_session.h"
+
+#include <stdlib.h>
+
+enum { SPARE_ASKS_MAX = 4096, RELEASE_RETRY_MS = 1000, CODE_BYTES_MAX = 16 };
+
+/* A claim that lives as long as its connection. Once that is gone it is on the door's list of
+ * those that are being released. */
+struct bound {
+    struct map_node node;
+    struct link link;
+    struct resp_door *door;
+    struct timer retry;
+    struct token token;
+    struct key key; /* views into `frame` */
+    uint8_t frame[];
+};
+
+struct ask {
+    struct link link;
+    struct resp_session *session; /* NULL: nobody waits for the answer */
+    struct resp_door *door;
+    struct call *call; /* NULL: `reply` is the answer */
+    enum verb verb;
+    bool may_wait;
+    int version;
+    struct bound *bound; /* CLAIM ... BOUND: what it will be if it is granted */
+    struct buf reply;
+};
+
+static struct resp_session *session_of(struct conn *c)
+{
+    return (struct resp_session *)(void *)c->session;
+}
+
+/* ---- the stock of asks ---- */
+
+static struct ask *ask_new(struct resp_session *s)
+{
+    struct resp_door *d = s->door;
+    struct link *at = list_pop(&d->spare_asks);
+    struct ask *a = at ? container_of(at, struct ask, link) : malloc(sizeof *a);
+    if (!a) return NULL;
+    if (at) d->spare_ask_count--;
+    *a = (struct ask){ .session = s, .door = d, .version = s->version };
+    link_init(&a->link);
+    buf_init(&a->reply, d->conns->limits.out_bytes_max);
+    return a;
+}
+
+static void ask_free(struct ask *a)
+{
+    struct resp_door *d = a->door;
+    link_remove(&a->link);
+    buf_fini(&a->reply);
+    free(a->bound);
+    if (d->spare_ask_count == SPARE_ASKS_MAX) {
+        free(a);
+        return;
+    }
+    list_append(&d->spare_asks, &a->link);
+    d->spare_ask_count++;
+}
+
+static void ask_expect(struct ask *a)
+{
+    list_append(&a->session->asks, &a->link);
+    conn_owe(a->session->conn);
+}
+
+/* Answers that waited for the one that has just been given. */
+static void send_ready(struct resp_session *s)
+{
+    for (struct link *at; (at = list_first(&s->asks));) {
+        struct ask *a = container_of(at, struct ask, link);
+        if (a->call) return;
+        buf_add(conn_out(s->conn), buf_bytes(&a->reply));
+        conn_unparked(s->conn, a->reply.len);
+        conn_paid(s->conn);
+        ask_free(a);
+    }
+}
+
+/* ---- BOUND claims ---- */
+
+static struct bytes bound_token(const struct map_node *n)
+{
+    const struct bound *b = container_of(n, struct bound, node);
+    return bytes_of(b->token.bytes, sizeof b->token.bytes);
+}
+
+static void bound_free(struct bound *b)
+{
+    link_remove(&b->link);
+    timer_stop(b->door->loop, &b->retry);
+    free(b);
+}
+
+static struct bound *bound_find(struct resp_door *d, const struct token *token)
+{
+    if (d->bound.count == 0) return NULL;
+    struct map_node *n = map_find(&d->bound, bytes_of(token->bytes, sizeof token->bytes));
+    return n ? container_of(n, struct bound, node) : NULL;
+}
+
+/* It was published, released or lost: the end of the connection means nothing to it now. */
+static void bound_settled(struct resp_door *d, const struct token *token)
+{
+    struct bound *b = bound_find(d, token);
+    if (!b) return;
+    map_remove(&d->bound, &b->node);
+    bound_free(b);
+}
+
+static void bound_lost(const struct owner *owner, const struct token *token, uint64_t fence,
+                       int64_t lease_ms, bool certain)
+{
+    (void)fence, (void)lease_ms;
+    if (certain) bound_settled(owner->shell, token);
+}
+
+static void bound_release(struct bound *b);
+
+/* The engine renews what it was not told to be over: so it is told until it has heard. */
+static void bound_released(struct call *call, void *ctx)
+{
+    struct bound *b = ctx;
+    if (call_error(call)->code == 0)
+        bound_free(b);
+    else
+        timer_set(b->door->loop, &b->retry, b->door->loop->now_ms + RELEASE_RETRY_MS);
+}
+
+static void bound_retry(struct timer *t)
+{
+    bound_release(container_of(t, struct bound, retry));
+}
+
+static void bound_release(struct bound *b)
+{
+    struct call_args args = { .verb = VERB_RELEASE,
+                              .key = b->key,
+                              .in = { .token = b->token },
+                              .done = bound_released,
+                              .ctx = b };
+    struct err err;
+    int r = engine_call(b->door->engine, &args, NULL, &err);
+    if (r == ERR_NOMEM)
+        timer_set(b->door->loop, &b->retry, b->door->loop->now_ms + RELEASE_RETRY_MS);
+    else if (r)
+        bound_free(b); /* the engine stops: nobody renews it any more */
+}
+
+static void bound_drop(struct bound *b)
+{
+    link_remove(&b->link);
+    list_append(&b->door->releasing, &b->link);
+    bound_release(b);
+}
+
+static struct bound *bound_new(struct resp_door *d, const struct key *key)
+{
+    struct bound *b = malloc(sizeof *b + KEY_FRAME_BYTES_MAX);
+    if (!b) return NULL;
+    *b = (struct bound){ .door = d };
+    link_init(&b->link);
+    timer_init(&b->retry, bound_retry);
+    b->key = key_unframe(bytes_of(b->frame, key_frame(key, b->frame)));
+    return b;
+}
+
+static void bound_granted(struct ask *a, const struct token *token)
+{
+    struct bound *b = a->bound;
+    a->bound = NULL;
+    b->token = *token;
+    if (a->session) {
+        list_append(&a->session->bound, &b->link);
+        map_insert(&a->door->bound, &b->node);
+    } else {
+        bound_drop(b);
+    }
+}
+
+/* ---- answers ---- */
+
+static const char *error_code(int code)
+{
+    switch (code) {
+    case ERR_NOMEM:
+        return "OOM";
+    case ERR_UNAVAILABLE:
+    case ERR_CANCELED:
+        return "UNAVAILABLE";
+    case ERR_AMBIGUOUS:
+        return "AMBIGUOUS";
+    case ERR_CORRUPT:
+        return "CORRUPT";
+    default:
+        return "ERR";
+    }
+}
+
+static void write_error(struct resp_writer *w, const struct err *err)
+{
+    if (err->code == ERR_CANCELED)
+        resp_say_error(w, "UNAVAILABLE", "nothing was done: the daemon stops, or you hung up");
+    else
+        resp_error(w, error_code(err->code), bytes_str(err->text));
+}
+
+static void write_claimed(struct resp_writer *w, struct call *call)
+{
+    char token[2 * sizeof(struct token) + 1];
+    hex_encode(bytes_of(call_token(call)->bytes, sizeof(struct token)), token);
+    resp_array(w, 4);
+    resp_text(w, "claimed");
+    resp_bulk(w, bytes_of(token, sizeof token - 1));
+    resp_integer(w, (int64_t)call_answer(call)->fence);
+    resp_integer(w, call_op(call)->in.lease_ms);
+}
+
+static void write_named(struct resp_writer *w, const struct answer *out)
+{
+    resp_array(w, out->value ? 2 : 1);
+    resp_text(w, outcome_name(out->outcome));
+    if (out->value) resp_bulk(w, blob_bytes(out->value));
+}
+
+static void write_outcome(struct resp_writer *w, struct call *call)
+{
+    const struct answer *out = call_answer(call);
+    switch (out->outcome) {
+    case OUTCOME_CLAIMED:
+        write_claimed(w, call);
+        return;
+    case OUTCOME_IN_PROGRESS:
+        resp_array(w, 2);
+        resp_text(w, outcome_name(out->outcome));
+        resp_integer(w, out->lease_left_ms);
+        return;
+    case OUTCOME_MISMATCH:
+        resp_say_error(w, "MISMATCH", "%s", outcome_info(out->outcome)->text);
+        return;
+    case OUTCOME_OK:
+        resp_simple(w, "OK");
+        return;
+    case OUTCOME_CACHED:
+    case OUTCOME_LOST:
+    case OUTCOME_TIMED_OUT:
+    case OUTCOME_ALREADY_DONE:
+    case OUTCOME_ABSENT:
+        write_named(w, out);
+        return;
+    }
+}
+
+static void write_row(struct resp_writer *w, const struct scan_row *row)
+{
+    bool done = row->state == RECORD_DONE;
+    resp_map(w, 6);
+    resp_text(w, "scope");
+    resp_bulk(w, row->key.scope);
+    resp_text(w, "key");
+    resp_bulk(w, row->key.name);
+    resp_text(w, "state");
+    resp_text(w, done ? "done" : "pending");
+    resp_text(w, "fence");
+    resp_integer(w, (int64_t)row->fence);
+    resp_text(w, done ? "retain_left_ms" : "lease_left_ms");
+    resp_integer(w, done ? row->retain_left_ms : row->lease_left_ms);
+    resp_text(w, "value_bytes");
+    if (done && row->value_kept)
+        resp_integer(w, (int64_t)row->value_bytes);
+    else
+        resp_null(w);
+}
+
+static void write_scan(struct resp_writer *w, const struct scan *page)
+{
+    char cursor[CURSOR_TEXT_BYTES];
+    resp_cursor_write(page, cursor);
+    resp_array(w, 2);
+    resp_text(w, cursor);
+    resp_array(w, page->count);
+    for (size_t i = 0; i < page->count; i++) write_row(w, &page->rows[i]);
+}
+
+static void write_call(struct resp_writer *w, struct call *call, enum verb verb)
+{
+    if (call_error(call)->code)
+        write_error(w, call_error(call));
+    else if (verb == VERB_SCAN)
+        write_scan(w, &call_op(call)->scan);
+    else
+        write_outcome(w, call);
+}
+
+/* ---- asking the engine ---- */
+
+/* Nobody has heard that it was granted, and nobody renews it: it would lapse, this is sooner. */
+static void unheard(struct ask *a, struct call *call)
+{
+    struct bound *b = bound_new(a->door, &call_op(call)->key);
+    if (!b) return;
+    b->token = *call_token(call);
+    bound_drop(b);
+}
+
+static void note_claim(struct ask *a, struct call *call)
+{
+    if (call_answer(call)->outcome != OUTCOME_CLAIMED) return;
+    if (a->bound)
+        bound_granted(a, call_token(call));
+    else if (!a->session)
+        unheard(a, call);
+}
+
+static void note_answer(struct ask *a, struct call *call)
+{
+    if (call_error(call)->code) return;
+    if (a->verb == VERB_CLAIM) note_claim(a, call);
+    if (a->verb == VERB_PUBLISH || a->verb == VERB_RELEASE)
+        bound_settled(a->door, call_token(call));
+}
+
+static void ask_done(struct call *call, void *ctx)
+{
+    struct ask *a = ctx;
+    struct resp_session *s = a->session;
+    note_answer(a, call);
+    a->call = NULL;
+    if (!s) {
+        ask_free(a);
+        return;
+    }
+    bool first = list_first(&s->asks) == &a->link;
+    struct resp_writer w = { .out = first ? conn_out(s->conn) : &a->reply,
+                             .version = a->version };
+    write_call(&w, call, a->verb);
+    if (!first) {
+        conn_parked(s->conn, a->reply.len);
+        return;
+    }
+    conn_paid(s->conn);
+    ask_free(a);
+    send_ready(s);
+}
+
+static int ask_engine(struct ask *a, struct ask_args *args, struct err *reterr)
+{
+    struct resp_door *d = a->door;
+    a->verb = args->call.verb;
+    args->call.done = ask_done;
+    args->call.ctx = a;
+    if (a->session->conn->peer_ended) args->call.wait_ms = 0; /* D2 */
+    a->may_wait = args->call.wait_ms > 0;
+    if (args->bound) args->call.owner = (struct owner){ .lost = bound_lost, .shell = d };
+    if (a->verb == VERB_PUBLISH && !(args->call.in.value = blob_new(args->value)))
+        return err_set(reterr, ERR_NOMEM, "out of memory; nothing was changed");
+    int r = engine_call(d->engine, &args->call, &a->call, reterr);
+    blob_unref(args->call.in.value);
+    return r;
+}
+
+static int ask(struct resp_session *s, struct ask_args *args, struct err *reterr)
+{
+    struct ask *a = ask_new(s);
+    int r = a ? 0 : err_set(reterr, ERR_NOMEM, "out of memory; nothing was changed");
+    if (!r && args->bound) {
+        r = key_check(&args->call.key, reterr);
+        if (!r && !(a->bound = bound_new(s->door, &args->call.key)))
+            r = err_set(reterr, ERR_NOMEM, "out of memory; nothing was changed");
+    }
+    if (!r) r = ask_engine(a, args, reterr);
+    if (!r)
+        ask_expect(a);
+    else if (a)
+        ask_free(a);
+    return r;
+}
+
+/* ---- commands ---- */
+
+/* An answer that is known at once: sent at once, or put in line. */
+struct slot {
+    struct ask *ask; /* NULL: nothing is in front of it */
+    struct resp_writer writer;
+};
+
+/* False: it cannot be kept, so the order is lost, and with it the connection. */
+static bool slot_open(struct resp_session *s, struct slot *ret)
+{
+    *ret = (struct slot){ .writer.version = s->version };
+    if (list_empty(&s->asks)) {
+        ret->writer.out = conn_out(s->conn);
+        return true;
+    }
+    ret->ask = ask_new(s);
+    if (ret->ask)
+        ret->writer.out = &ret->ask->reply;
+    else
+        conn_end(s->conn, CLOSE_LIMIT);
+    return ret->ask;
+}
+
+static void slot_close(struct slot *slot)
+{
+    struct ask *a = slot->ask;
+    if (!a) return;
+    conn_parked(a->session->conn, a->reply.len);
+    ask_expect(a);
+}
+
+static void answer_at_once(struct resp_session *s, const struct resp_command *in,
+                           resp_answer *answer)
+{
+    struct slot slot;
+    if (!slot_open(s, &slot)) return;
+    answer(s, in, &slot.writer);
+    slot_close(&slot);
+}
+
+static void say_unknown(struct resp_session *s, const struct resp_command *in,
+                        struct resp_writer *w)
+{
+    (void)s;
+    resp_unknown(in, w);
+}
+
+static void say_wrong_count(struct resp_session *s, const struct resp_command *in,
+                            struct resp_writer *w)
+{
+    (void)s;
+    const struct resp_entry *e = resp_find(in->args[0]);
+    resp_say_error(w, "ERR", "wrong number of arguments for '%.*s' command; usage: %s %s",
+                   (int)in->args[0].len, (const char *)in->args[0].data, e->name, e->usage);
+}
+
+static void say_failed(struct resp_session *s, const struct err *err)
+{
+    struct slot slot;
+    if (!slot_open(s, &slot)) return;
+    resp_error(&slot.writer, error_code(err->code), bytes_str(err->text));
+    slot_close(&slot);
+}
+
+static void run_command(struct resp_session *s, const struct resp_command *in)
+{
+    const struct resp_entry *e = resp_find(in->args[0]);
+    struct ask_args args;
+    struct err err;
+    s->door->commands++;
+    if (!e)
+        answer_at_once(s, in, say_unknown);
+    else if (in->count < e->args_min || in->count > e->args_max)
+        answer_at_once(s, in, say_wrong_count);
+    else if (e->answer)
+        answer_at_once(s, in, e->answer);
+    else if (e->parse(in, &args, &err) < 0 || ask(s, &args, &err) < 0)
+        say_failed(s, &err);
+}
+
+/* A page in a browser can make it send a request here, whose content would be taken for commands;
+ * so the first line that looks like HTTP ends it, as in Redis. */
+static bool is_http(struct bytes word)
+{
+    return resp_word_is(word, "POST") || resp_word_is(word, "HOST:");
+}
+
+static size_t on_bytes(struct conn *c, uint8_t *data, size_t len)
+{
+    struct resp_session *s = session_of(c);
+    size_t used = 0;
+    while (!conn_full(c)) {
+        struct resp_command in = { .args = s->door->args };
+        struct err err;
+        enum resp_progress p = resp_read(&s->reader, data + used, len - used, &in, &err);
+        if (p == RESP_MORE) break;
+        if (p == RESP_BAD) {
+            say_failed(s, &err);
+            conn_end(c, CLOSE_REFUSED);
+            break;
+        }
+        used += in.used;
+        if (in.count && is_http(in.args[0]))
+            conn_close(c, CLOSE_REFUSED);
+        else if (in.count)
+            run_command(s, &in);
+    }
+    return used;
+}
+
+/* ---- life ---- */
+
+static void on_opened(struct conn *c)
+{
+    struct resp_session *s = session_of(c);
+    struct resp_door *d = c->ctx;
+    *s = (struct resp_session){ .conn = c, .door = d, .version = 2 };
+    resp_reader_init(&s->reader, &d->limits);
+    list_init(&s->asks);
+    list_init(&s->bound);
+}
+
+/* Their callbacks come later, and answer. */
+static void cancel_claims(struct resp_session *s, bool waiting_only)
+{
+    list_each (&s->asks, at) {
+        struct ask *a = container_of(at, struct ask, link);
+        if (!a->call || a->verb != VERB_CLAIM) continue;
+        if (a->may_wait || !waiting_only) call_cancel(a->call);
+    }
+}
+
+static void on_ended(struct conn *c)
+{
+    cancel_claims(session_of(c), true);
+}
+
+/* What is to be changed is changed, although nobody will hear of it. */
+static void on_closed(struct conn *c)
+{
+    struct resp_session *s = session_of(c);
+    cancel_claims(s, false);
+    for (struct link *at; (at = list_pop(&s->asks));) {
+        struct ask *a = container_of(at, struct ask, link);
+        a->session = NULL;
+        if (!a->call) ask_free(a);
+    }
+    for (struct link *at; (at = list_first(&s->bound));) {
+        struct bound *b = container_of(at, struct bound, link);
+        map_remove(&s->door->bound, &b->node);
+        bound_drop(b);
+    }
+    free(s->name);
+    s->name = NULL;
+}
+
+int resp_door_init(struct resp_door *d, int64_t value_bytes_max, struct rng *rng,
+                   struct err *reterr)
+{
+    list_init(&d->spare_asks);
+    list_init(&d->releasing);
+    d->started_ms = d->loop->now_ms;
+    /* A value that is a little too long gets an error; one that is far too long ends the
+     * connection, because its bytes are not worth reading. */
+    d->limits = (struct resp_limits){ .args_max = RESP_ARGS_MAX,
+                                      .bulk_bytes_max = 2 * (size_t)value_bytes_max,
+                                      .inline_bytes_max = RESP_INLINE_BYTES_MAX,
+                                      .command_bytes_max =
+                                          2 * (size_t)value_bytes_max + RESP_INLINE_BYTES_MAX };
+    uint64_t seed[2] = { rng_u64(rng), rng_u64(rng) };
+    int r = map_init(&d->bound, bound_token, seed);
+    return r ? err_set(reterr, r, "out of memory opening the RESP door") : 0;
+}
+
+void resp_door_fini(struct resp_door *d)
+{
+    for (struct link *at; (at = list_first(&d->releasing));)
+        bound_free(container_of(at, struct bound, link));
+    for (struct link *at; (at = list_pop(&d->spare_asks));)
+        free(container_of(at, struct ask, link));
+    map_fini(&d->bound);
+}
+
+void resp_door_cancel_claims(struct resp_door *d)
+{
+    list_each (&d->conns->open, at) {
+        struct conn *c = container_of(at, struct conn, link);
+        if (c->door == &resp_door && c->state != CONN_CLOSED)
+            cancel_claims(session_of(c), false);
+    }
+}
+
+bool resp_door_idle(const struct resp_door *d)
+{
+    return list_empty(&d->releasing);
+}
+
+const struct door resp_door = {
+    .name = "resp",
+    .session_bytes = sizeof(struct resp_session),
+    .full_text = "-ERR max number of clients reached\r\n",
+    .on_opened = on_opened,
+    .on_bytes = on_bytes,
+    .on_ended = on_ended,
+    .on_closed = on_closed,
+};

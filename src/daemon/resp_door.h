@@ -1,0 +1,49 @@
+/* resp_door.h - the RESP door: every Redis client is a client.
+ *
+ * Guarantees:
+ *   D1 Answers of a connection come in the order of its commands. What stands behind a claim that
+ *      waits is executed at once, but its answer waits for the claim's: a client that wants no
+ *      such queue opens a second connection. Other connections never wait for this one.
+ *   D2 Who has hung up waits no more: its claims that are not answered are canceled, and given
+ *      back should they be granted all the same. A peer that has only closed its sending side
+ *      cannot be told from one that left: claims with a WAIT are canceled then, too, and say so;
+ *      everything else it asked is done and answered.
+ *   D3 CLAIM ... BOUND: while the connection lives, the daemon renews the lease; when it drops,
+ *      the claim is released, again and again until the store has heard it.
+ *   D4 A claim without BOUND is its owner's: it renews it by ONCE.RENEW, or it lapses. */
+#ifndef DAEMON_RESP_DOOR_H
+#define DAEMON_RESP_DOOR_H
+
+#include "daemon/conn.h"
+#include "daemon/resp_args.h"
+
+enum { RESP_ARGS_MAX = 1024, RESP_INLINE_BYTES_MAX = 64 * 1024, RESP_NAME_BYTES_MAX = 64 };
+
+struct resp_door {
+    struct engine *engine;
+    struct loop *loop;
+    struct conns *conns;
+    const char *planes; /* for INFO: what it runs on */
+    int64_t started_ms;
+    struct resp_limits limits;
+    struct list spare_asks;
+    size_t spare_ask_count;
+    struct map bound;      /* by token: BOUND claims whose connection lives */
+    struct list releasing; /* BOUND claims whose connection does not */
+    uint64_t commands;
+    struct bytes args[RESP_ARGS_MAX]; /* of the command that is being read */
+};
+
+/* `d` is zeroed, with engine, loop, conns and planes set. */
+int resp_door_init(struct resp_door *d, int64_t value_bytes_max, struct rng *rng,
+                   struct err *reterr);
+void resp_door_fini(
+    struct resp_door *d); /* all connections are closed; the engine is stopped */
+
+/* Ends every claim that is not answered yet, with an error that says to try elsewhere. */
+void resp_door_cancel_claims(struct resp_door *d);
+bool resp_door_idle(const struct resp_door *d); /* is nothing being released any more? */
+
+extern const struct door resp_door;
+
+#endif

@@ -1,0 +1,45 @@
+/* resp_session.h - what a RESP connection remembers, and its commands as a table.
+ *
+ * To add a command: a row in resp_table.c with either `answer` (what can be said at once) or
+ * `parse` (what the engine is asked), and a case in tests/e2e/serve.sh. */
+#ifndef DAEMON_RESP_SESSION_H
+#define DAEMON_RESP_SESSION_H
+
+#include "daemon/resp_door.h"
+
+struct resp_session {
+    struct conn *conn;
+    struct resp_door *door;
+    struct resp_reader reader;
+    struct list asks;  /* struct ask, in the order of the commands */
+    struct list bound; /* struct bound */
+    int version;       /* of RESP: 2 or 3 */
+    char *name;        /* CLIENT SETNAME; NULL: none */
+};
+
+typedef void resp_answer(struct resp_session *s, const struct resp_command *in,
+                         struct resp_writer *w);
+
+struct resp_entry {
+    const char *name;          /* in capitals */
+    size_t args_min, args_max; /* with the name itself */
+    bool writes;
+    resp_answer *answer;
+    resp_parse *parse;
+    const char *usage, *summary;
+};
+
+/* resp_table.c */
+extern const struct resp_entry resp_table[];           /* ends with a row without a name */
+const struct resp_entry *resp_find(struct bytes name); /* NULL: there is none */
+resp_answer resp_command_list;
+void resp_unknown(const struct resp_command *in, struct resp_writer *w);
+
+/* resp_client.c: what clients say before they ask for anything */
+resp_answer resp_hello, resp_auth, resp_ping, resp_echo, resp_quit, resp_reset, resp_select,
+    resp_client, resp_info;
+
+void resp_say_error(struct resp_writer *w, const char *code, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+
+#endif

@@ -1,0 +1,47 @@
+/* server.h - the daemon: planes, an engine, doors, and one event loop that carries them.
+ *
+ * Guarantees: one thread drives everything (stores that block have theirs). A signal to stop is
+ * answered in a bounded time: no more connections and commands; what was asked is finished; what
+ * waits longer than drain_ms is told to go elsewhere; BOUND claims are released; then it ends. */
+#ifndef DAEMON_SERVER_H
+#define DAEMON_SERVER_H
+
+#include "base/err.h"
+#include "base/trace.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct server;
+
+struct server_config {
+    const char *ledger, *coord, *data_dir; /* as in once_config; used while opening only */
+    const char *resp;                      /* address of the RESP door: listen.h */
+    int64_t value_bytes_max;
+    size_t waiters_max;
+    int64_t patience_ms, sweep_ms; /* as in once_config */
+    int64_t drain_ms;              /* how long what waits may go on waiting after the signal */
+    size_t connections_max;        /* less if the process may not have so many descriptors */
+    const struct trace *trace;     /* may be NULL; outlives the server */
+};
+
+#define SERVER_CONFIG_INIT                                                                     \
+    {                                                                                          \
+        .resp = "127.0.0.1:6624", .value_bytes_max = 1048576, .waiters_max = 100000,           \
+        .patience_ms = 5000, .sweep_ms = 60000, .drain_ms = 5000, .connections_max = 20000     \
+    }
+
+/* Listens when it returns 0; answers from server_run() on. */
+int server_open(const struct server_config *config, struct server **ret_server,
+                struct err *reterr);
+const char *server_resp_address(const struct server *s); /* with the port that was chosen */
+const char *server_planes(const struct server *s);       /* without passwords */
+bool server_durable(const struct server *s); /* does the store outlive the process? */
+
+/* Until SIGTERM or SIGINT. Not 0: a store kept what it was given for too long; the process has to
+ * end without closing the server. */
+int server_run(struct server *s, struct err *reterr);
+void server_close(struct server *s); /* NULL is fine */
+
+#endif
