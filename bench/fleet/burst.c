@@ -57,7 +57,7 @@ static void publish(struct once *o, const char *key, const char *token)
 void fleet_owner(const struct planes *planes)
 {
     char key[LINE_ROOM], token[33], rest[LINE_ROOM];
-    struct once *o = planes_open(planes);
+    struct once *o = fleet_open(planes);
     puts("ready");
     while (hear("claim ", key)) {
         claim_key(o, key, token);
@@ -103,7 +103,7 @@ void fleet_losers(const struct planes *planes, size_t count)
     static struct crowd crowd;
     char key[LINE_ROOM];
     must(count <= LOSERS_MAX, "have that many losers");
-    struct once *o = planes_open(planes);
+    struct once *o = fleet_open(planes);
     puts("ready");
     while (hear("wait ", key)) {
         crowd.answered = 0;

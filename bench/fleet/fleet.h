@@ -9,7 +9,7 @@ struct planes {
     const char *coord, *ledger;
 };
 
-struct once *planes_open(const struct planes *planes); /* ONCE_HOSTED; must() work */
+struct once *fleet_open(const struct planes *planes); /* ONCE_HOSTED; must() work */
 
 void fleet_load(const struct planes *planes, const char *work, size_t in_flight,
                 double seconds);

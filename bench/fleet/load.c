@@ -55,7 +55,7 @@ static enum work work_of(const char *name)
 void fleet_load(const struct planes *planes, const char *name, size_t in_flight, double seconds)
 {
     enum work work = work_of(name);
-    struct once *o = planes_open(planes);
+    struct once *o = fleet_open(planes);
     int64_t slice_ns = (int64_t)(seconds * 1e9), start_ns;
     uint64_t first = fresh_keys();
     double before_us, rate;

@@ -17,7 +17,7 @@ static const char *address(const char *text)
     return strcmp(text, "none") == 0 ? NULL : text;
 }
 
-struct once *planes_open(const struct planes *planes)
+struct once *fleet_open(const struct planes *planes)
 {
     struct once *o;
     struct once_error error = { 0 };
