@@ -169,11 +169,13 @@ static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
     touch(c);
 }
 
-/* Reads while more can be taken, and while the peer's end is waited for. */
+/* Reads while more can be taken, and while the peer's end is waited for. A little more is always
+ * taken, or the end of a peer that waits would not be seen. */
 static void control_reading(struct conn *c)
 {
     bool linger = c->state == CONN_LINGERING || (c->state == CONN_ENDING && c->refused);
-    bool want = !c->peer_ended && (linger || (c->state == CONN_OPEN && !c->stalled));
+    bool room = !c->stalled || c->in.len < CONN_INPUT_BYTES;
+    bool want = !c->peer_ended && (linger || (c->state == CONN_OPEN && room));
     if (want == c->reading) return;
     if (!want) {
         stop_reading(c);

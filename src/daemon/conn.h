@@ -8,8 +8,8 @@
  *
  * Guarantees:
  *   K1 All answers of a turn leave in one write, in the order they were written.
- *   K2 Back-pressure: while too much is unsent or unanswered, nothing more is read, and the door
- *      is not shown more. Memory per connection is bounded.
+ *   K2 Back-pressure: while too much is unsent or unanswered, the door is not shown more, and
+ *      little more is read. Memory per connection is bounded.
  *   K3 An idle connection has no buffers: input is read into one buffer that all share, and what
  *      was written is given back when it is sent.
  *   K4 A connection that sends half a command, or does not take its answers, is closed in time.

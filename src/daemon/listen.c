@@ -42,7 +42,7 @@ static int parse_port(const char *text, uint16_t *ret)
 static int wants_tokens(const char *host, struct err *reterr)
 {
     return err_set(
-        reterr, ERR_UNSUPPORTED,
+        reterr, ERR_INVALID,
         "%.40s is not loopback: everybody who reaches it could claim and publish, and "
         "there are no tokens yet; use 127.0.0.1, [::1] or unix:PATH",
         host);

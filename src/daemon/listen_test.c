@@ -34,11 +34,11 @@ Test(address, of_this_machine)
 
 Test(address, of_others_needs_tokens)
 {
-    refused("0.0.0.0:6624", ERR_UNSUPPORTED);
-    refused("192.168.1.1:6624", ERR_UNSUPPORTED);
-    refused("128.0.0.1:6624", ERR_UNSUPPORTED);
-    refused("[::]:6624", ERR_UNSUPPORTED);
-    refused("[::ffff:127.0.0.1]:6624", ERR_UNSUPPORTED);
+    refused("0.0.0.0:6624", ERR_INVALID);
+    refused("192.168.1.1:6624", ERR_INVALID);
+    refused("128.0.0.1:6624", ERR_INVALID);
+    refused("[::]:6624", ERR_INVALID);
+    refused("[::ffff:127.0.0.1]:6624", ERR_INVALID);
 }
 
 Test(address, that_is_none)
