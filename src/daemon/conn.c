@@ -91,6 +91,11 @@ bool conn_full(const struct conn *c)
            c->refused || c->state == CONN_CLOSED;
 }
 
+bool conn_has_room(const struct conn *c)
+{
+    return c->out.len + c->unsent <= c->all->limits.out_bytes_high;
+}
+
 /* Shows the door what there is; what of it is left over. */
 static struct bytes feed(struct conn *c, uint8_t *data, size_t len)
 {
@@ -303,10 +308,13 @@ static void finish(struct conn *c)
 
 static void settle(struct conn *c)
 {
+    if (c->owed && conn_has_room(c)) c->door->on_room(c);
     if (c->stalled && !conn_full(c)) feed_kept(c);
+    bool writes = c->out.len;
     if (c->state != CONN_CLOSED) flush(c);
     if (c->state == CONN_CLOSED) return;
-    if (c->stalled && !conn_full(c)) touch(c); /* what was sent made room: again, soon */
+    bool waits = c->owed || (c->stalled && !conn_full(c));
+    if (writes && !c->unsent && waits) touch(c); /* what was sent made room: again, soon */
     bool owes = c->owed || c->unsent || (c->stalled && !c->refused);
     if (c->state == CONN_ENDING && !owes) finish(c);
     if (c->state == CONN_CLOSED) return;

@@ -33,6 +33,7 @@ struct door {
     /* Returns how many of the bytes are done with; what is left is shown again, with more. It
      * stops early when conn_full(), and is called again when that is over. */
     size_t (*on_bytes)(struct conn *c, uint8_t *data, size_t len);
+    void (*on_room)(struct conn *c);   /* answers that were kept because of !conn_has_room() */
     void (*on_ended)(struct conn *c);  /* the peer will send nothing any more */
     void (*on_closed)(struct conn *c); /* the last call: whoever answers later finds nobody */
 };
@@ -127,10 +128,11 @@ void conn_accept(struct conns *all, uv_stream_t *listener, const struct door *do
 
 /* ---- for doors ---- */
 
-struct buf *conn_out(struct conn *c); /* what is added is sent at the end of the turn */
-bool conn_full(const struct conn *c);
-void conn_owe(struct conn *c);  /* an answer will come later */
-void conn_paid(struct conn *c); /* it came */
+struct buf *conn_out(struct conn *c);     /* what is added is sent at the end of the turn */
+bool conn_full(const struct conn *c);     /* for more commands */
+bool conn_has_room(const struct conn *c); /* for one more answer, however long */
+void conn_owe(struct conn *c);            /* an answer will come later */
+void conn_paid(struct conn *c);           /* it came */
 void conn_parked(struct conn *c, size_t bytes);
 void conn_unparked(struct conn *c, size_t bytes);
 void conn_end(struct conn *c, enum close_reason why); /* answer what is owed, then close */

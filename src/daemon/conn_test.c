@@ -28,7 +28,7 @@ struct scene {
     struct listener listener;
     char dir[32];
     struct conn *last; /* the one that was opened last; NULL: it is closed */
-    size_t shown, ended;
+    size_t shown, ended, rooms;
 };
 
 static const struct conn_limits limits = { .in_bytes_max = 256 * 1024,
@@ -69,6 +69,11 @@ static void on_opened(struct conn *c)
     ((struct scene *)c->ctx)->last = c;
 }
 
+static void on_room(struct conn *c)
+{
+    ((struct scene *)c->ctx)->rooms++;
+}
+
 static void on_ended(struct conn *c)
 {
     ((struct scene *)c->ctx)->ended++;
@@ -83,6 +88,7 @@ static const struct door door = { .name = "test",
                                   .full_text = "full",
                                   .on_opened = on_opened,
                                   .on_bytes = on_bytes,
+                                  .on_room = on_room,
                                   .on_ended = on_ended,
                                   .on_closed = on_closed };
 
@@ -273,6 +279,24 @@ Test(conn, nothing_is_asked_while_too_much_is_owed)
     cr_assert_eq(s.shown, 6);
     say(&s, fd, "e");
     hears(fd, "e", false);
+    close(fd);
+    scene_close(&s);
+}
+
+Test(conn, room_is_announced_when_there_is_some)
+{
+    struct scene s = { 0 };
+    scene_open(&s, 10);
+    int fd = dial(&s);
+    say(&s, fd, "lb"); /* the door would keep an answer now */
+    size_t before = s.rooms;
+    cr_assert(!conn_has_room(s.last));
+    go(&s);
+    cr_assert_eq(s.rooms, before);
+    cr_assert_eq(hear_all(&s, fd, LARGE), LARGE);
+    cr_assert(conn_has_room(s.last));
+    cr_assert_gt(s.rooms, before);
+    conn_paid(s.last);
     close(fd);
     scene_close(&s);
 }

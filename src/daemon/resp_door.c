@@ -1,7 +1,8 @@
 /* resp_door.c - commands to calls, calls to answers, in order; see resp_door.h.
  *
  * An ask is one command whose answer is not on its way yet. The first of a connection writes its
- * answer where it is sent from; one behind it keeps its answer until it is the first. Asks come
+ * answer where it is sent from; one behind it keeps its answer until it is the first, and so does
+ * one whose peer is not listening: a long value is kept as a reference, not as bytes. Asks come
  * from a stock, so that a command costs no allocation besides its call and its op. */
 #include "base/check.h"
 #include "base/text.h"
@@ -9,7 +10,7 @@
 
 #include <stdlib.h>
 
-enum { SPARE_ASKS_MAX = 4096, RELEASE_RETRY_MS = 1000, CODE_BYTES_MAX = 16 };
+enum { SPARE_ASKS_MAX = 4096, RELEASE_RETRY_MS = 1000, KEPT_BYTES_MIN = 4096 };
 
 /* A claim that lives as long as its connection. Once that is gone it is on the door's list of
  * those that are being released. */
@@ -33,6 +34,7 @@ struct ask {
     int version;
     struct bound *bound; /* CLAIM ... BOUND: what it will be if it is granted */
     struct buf reply;
+    struct blob *value; /* what follows the reply; NULL: nothing */
 };
 
 static struct resp_session *session_of(struct conn *c)
@@ -60,6 +62,7 @@ static void ask_free(struct ask *a)
     struct resp_door *d = a->door;
     link_remove(&a->link);
     buf_fini(&a->reply);
+    blob_unref(a->value);
     free(a->bound);
     if (d->spare_ask_count == SPARE_ASKS_MAX) {
         free(a);
@@ -75,16 +78,31 @@ static void ask_expect(struct ask *a)
     conn_owe(a->session->conn);
 }
 
-/* Answers that waited for the one that has just been given. */
+static size_t parked_bytes(const struct ask *a)
+{
+    return a->reply.len + blob_bytes(a->value).len;
+}
+
+static void ask_send(struct ask *a)
+{
+    struct conn *c = a->session->conn;
+    struct buf *out = conn_out(c);
+    buf_add(out, buf_bytes(&a->reply));
+    buf_add(out, blob_bytes(a->value));
+    if (a->value) buf_add(out, bytes_of("\r\n", 2));
+    if (buf_failed(&a->reply)) out->failed = buf_failed(&a->reply); /* it is closed for that */
+    conn_unparked(c, parked_bytes(a));
+    conn_paid(c);
+    ask_free(a);
+}
+
+/* Answers that waited for the one in front of them, or for room. */
 static void send_ready(struct resp_session *s)
 {
-    for (struct link *at; (at = list_first(&s->asks));) {
+    for (struct link *at; (at = list_first(&s->asks)) && conn_has_room(s->conn);) {
         struct ask *a = container_of(at, struct ask, link);
         if (a->call) return;
-        buf_add(conn_out(s->conn), buf_bytes(&a->reply));
-        conn_unparked(s->conn, a->reply.len);
-        conn_paid(s->conn);
-        ask_free(a);
+        ask_send(a);
     }
 }
 
@@ -227,14 +245,22 @@ static void write_claimed(struct resp_writer *w, struct call *call)
     resp_integer(w, call_op(call)->in.lease_ms);
 }
 
-static void write_named(struct resp_writer *w, const struct answer *out)
+/* With `keep`, a long value is not written but handed over, with its length announced. */
+static void write_named(struct resp_writer *w, const struct answer *out, struct blob **keep)
 {
+    struct bytes value = blob_bytes(out->value);
     resp_array(w, out->value ? 2 : 1);
     resp_text(w, outcome_name(out->outcome));
-    if (out->value) resp_bulk(w, blob_bytes(out->value));
+    if (!out->value) return;
+    if (!keep || value.len < KEPT_BYTES_MIN) {
+        resp_bulk(w, value);
+        return;
+    }
+    buf_printf(w->out, "$%zu\r\n", value.len);
+    *keep = blob_ref(out->value);
 }
 
-static void write_outcome(struct resp_writer *w, struct call *call)
+static void write_outcome(struct resp_writer *w, struct call *call, struct blob **keep)
 {
     const struct answer *out = call_answer(call);
     switch (out->outcome) {
@@ -257,7 +283,7 @@ static void write_outcome(struct resp_writer *w, struct call *call)
     case OUTCOME_TIMED_OUT:
     case OUTCOME_ALREADY_DONE:
     case OUTCOME_ABSENT:
-        write_named(w, out);
+        write_named(w, out, keep);
         return;
     }
 }
@@ -293,14 +319,15 @@ static void write_scan(struct resp_writer *w, const struct scan *page)
     for (size_t i = 0; i < page->count; i++) write_row(w, &page->rows[i]);
 }
 
-static void write_call(struct resp_writer *w, struct call *call, enum verb verb)
+static void write_call(struct resp_writer *w, struct call *call, enum verb verb,
+                       struct blob **keep)
 {
     if (call_error(call)->code)
         write_error(w, call_error(call));
     else if (verb == VERB_SCAN)
         write_scan(w, &call_op(call)->scan);
     else
-        write_outcome(w, call);
+        write_outcome(w, call, keep);
 }
 
 /* ---- asking the engine ---- */
@@ -341,12 +368,12 @@ static void ask_done(struct call *call, void *ctx)
         ask_free(a);
         return;
     }
-    bool first = list_first(&s->asks) == &a->link;
-    struct resp_writer w = { .out = first ? conn_out(s->conn) : &a->reply,
+    bool now = list_first(&s->asks) == &a->link && conn_has_room(s->conn);
+    struct resp_writer w = { .out = now ? conn_out(s->conn) : &a->reply,
                              .version = a->version };
-    write_call(&w, call, a->verb);
-    if (!first) {
-        conn_parked(s->conn, a->reply.len);
+    write_call(&w, call, a->verb, now ? NULL : &a->value);
+    if (!now) {
+        conn_parked(s->conn, parked_bytes(a));
         return;
     }
     conn_paid(s->conn);
@@ -415,7 +442,7 @@ static void slot_close(struct slot *slot)
 {
     struct ask *a = slot->ask;
     if (!a) return;
-    conn_parked(a->session->conn, a->reply.len);
+    conn_parked(a->session->conn, parked_bytes(a));
     ask_expect(a);
 }
 
@@ -520,6 +547,11 @@ static void cancel_claims(struct resp_session *s, bool waiting_only)
     }
 }
 
+static void on_room(struct conn *c)
+{
+    send_ready(session_of(c));
+}
+
 static void on_ended(struct conn *c)
 {
     cancel_claims(session_of(c), true);
@@ -591,6 +623,7 @@ const struct door resp_door = {
     .full_text = "-ERR max number of clients reached\r\n",
     .on_opened = on_opened,
     .on_bytes = on_bytes,
+    .on_room = on_room,
     .on_ended = on_ended,
     .on_closed = on_closed,
 };
