@@ -4,7 +4,7 @@
 
 #include <criterion/criterion.h>
 #include <fcntl.h>
-#include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/socket.h>
@@ -97,6 +97,7 @@ static void scene_open(struct scene *s, size_t count_max)
     struct err err;
     char address[64];
     struct clock clock = clock_monotonic();
+    signal(SIGPIPE, SIG_IGN); /* as server_run() does */
     snprintf(s->dir, sizeof s->dir, "/tmp/conn-test-XXXXXX");
     cr_assert(mkdtemp(s->dir));
     cr_assert_eq(uv_loop_init(&s->uv), 0);

@@ -1,0 +1,342 @@
+/* resp_door_test.c - the RESP door on an engine whose store fails as it is told to: what becomes of
+ * those who hang up, of what they asked, and of what is BOUND to them. */
+#include "daemon/listen.h"
+#include "daemon/resp_door.h"
+#include "tests/support/faulty.h"
+#include "tests/support/world.h"
+
+#include <criterion/criterion.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define CLAIMED "*4\r\n$7\r\nclaimed\r\n"
+
+struct scene {
+    struct world world;
+    struct store *store; /* faulty, on memory */
+    struct engine *engine;
+    uv_loop_t uv;
+    struct conns conns;
+    struct listener listener;
+    struct resp_door door;
+    char dir[32];
+};
+
+static int64_t scene_now_ms(void *ctx)
+{
+    return ((struct scene *)ctx)->world.mono_ms;
+}
+
+static void scene_open(struct scene *s)
+{
+    struct err err;
+    char address[64];
+    struct conn_limits limits = { 65536, 65536, 1 << 20, 16, 30000, 30000, 1000 };
+    struct engine_config config = ENGINE_CONFIG_INIT;
+    signal(SIGPIPE, SIG_IGN); /* as server_run() does */
+    world_init(&s->world, 1);
+    s->store = faulty_open(world_open(&s->world, "memory"), &s->world.env);
+    cr_assert_eq(engine_open(s->store, &s->world.env, &config, &s->engine, &err), 0);
+    cr_assert_eq(uv_loop_init(&s->uv), 0);
+    conns_init(&s->conns, &s->uv, &s->world.loop, &limits, 100);
+    s->conns.clock = (struct clock){ .now_ms = scene_now_ms, .ctx = s };
+    s->door.engine = s->engine;
+    s->door.loop = &s->world.loop;
+    s->door.conns = &s->conns;
+    s->door.planes = "memory";
+    cr_assert_eq(resp_door_init(&s->door, 1024, &s->world.rng.base, &err), 0);
+    s->listener.conns = &s->conns;
+    s->listener.door = &resp_door;
+    s->listener.door_ctx = &s->door;
+    snprintf(s->dir, sizeof s->dir, "/tmp/door-test-XXXXXX");
+    cr_assert(mkdtemp(s->dir));
+    snprintf(address, sizeof address, "unix:%s/s", s->dir);
+    cr_assert_eq(listener_open(&s->listener, address, &err), 0, "%s", err.text);
+}
+
+/* Everything that can be done without time passing. */
+static void go(struct scene *s)
+{
+    for (int i = 0; i < 8; i++) {
+        uv_run(&s->uv, UV_RUN_NOWAIT);
+        world_settle(&s->world);
+        conns_settle(&s->conns);
+    }
+}
+
+static void pass_ms(struct scene *s, int64_t ms)
+{
+    world_advance(&s->world, ms);
+    go(s);
+}
+
+static void scene_close(struct scene *s)
+{
+    conns_close(&s->conns, CLOSE_SHUTDOWN);
+    listener_close(&s->listener);
+    uv_run(&s->uv, UV_RUN_DEFAULT);
+    cr_assert_eq(uv_loop_close(&s->uv), 0);
+    engine_stop(s->engine);
+    world_settle(&s->world);
+    cr_assert(engine_idle(s->engine));
+    resp_door_fini(&s->door);
+    conns_fini(&s->conns);
+    engine_free(s->engine);
+    world_close(&s->world, s->store);
+    world_fini(&s->world);
+    rmdir(s->dir);
+}
+
+static int dial(struct scene *s)
+{
+    struct sockaddr_un path = { .sun_family = AF_UNIX };
+    snprintf(path.sun_path, sizeof path.sun_path, "%s/s", s->dir);
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    cr_assert_eq(connect(fd, (struct sockaddr *)&path, sizeof path), 0);
+    fcntl(fd, F_SETFL, O_NONBLOCK);
+    go(s);
+    return fd;
+}
+
+static void say(struct scene *s, int fd, const char *text)
+{
+    cr_assert_eq(write(fd, text, strlen(text)), (ssize_t)strlen(text));
+    go(s);
+}
+
+static void hang_up(struct scene *s, int fd)
+{
+    close(fd);
+    go(s);
+}
+
+static const char *hear(int fd)
+{
+    static char got[4096];
+    ssize_t n = read(fd, got, sizeof got - 1);
+    got[n > 0 ? n : 0] = '\0';
+    return got;
+}
+
+static void hears(int fd, const char *start)
+{
+    const char *got = hear(fd);
+    if (*start)
+        cr_assert(strncmp(got, start, strlen(start)) == 0, "%s", got);
+    else
+        cr_assert_str_eq(got, "");
+}
+
+/* By a connection of its own. */
+static void asked(struct scene *s, const char *text, const char *start)
+{
+    int fd = dial(s);
+    say(s, fd, text);
+    hears(fd, start);
+    hang_up(s, fd);
+}
+
+/* Claims it and leaves its token in `out`. */
+static void claim(struct scene *s, int fd, const char *text, char out[33])
+{
+    say(s, fd, text);
+    const char *got = hear(fd);
+    cr_assert(strncmp(got, CLAIMED "$32\r\n", strlen(CLAIMED) + 5) == 0, "%s", got);
+    snprintf(out, 33, "%.32s", got + strlen(CLAIMED) + 5);
+}
+
+Test(resp_door, bound_is_renewed_while_the_connection_lives)
+{
+    struct scene s = { 0 };
+    scene_open(&s);
+    int fd = dial(&s);
+    say(&s, fd, "ONCE.CLAIM s k LEASE 30s BOUND\n");
+    hears(fd, CLAIMED);
+    pass_ms(&s, 120000);
+    asked(&s, "ONCE.CLAIM s k WAIT 0\n", "*2\r\n$11\r\nin_progress\r\n");
+    hang_up(&s, fd);
+    asked(&s, "ONCE.PEEK s k\n", "*1\r\n$6\r\nabsent\r\n");
+    cr_assert_eq(engine_stats(s.engine).held, 0);
+    scene_close(&s);
+}
+
+Test(resp_door, without_bound_it_lapses)
+{
+    struct scene s = { 0 };
+    scene_open(&s);
+    int fd = dial(&s);
+    say(&s, fd, "ONCE.CLAIM s k LEASE 30s\n");
+    hears(fd, CLAIMED);
+    hang_up(&s, fd);
+    asked(&s, "ONCE.CLAIM s k WAIT 0\n", "*2\r\n$11\r\nin_progress\r\n");
+    pass_ms(&s, 30000);
+    asked(&s, "ONCE.CLAIM s k WAIT 0\n", CLAIMED);
+    scene_close(&s);
+}
+
+Test(resp_door, bound_is_released_until_the_store_has_heard)
+{
+    struct scene s = { 0 };
+    scene_open(&s);
+    int fd = dial(&s);
+    say(&s, fd, "ONCE.CLAIM s k LEASE 30s BOUND\n");
+    hears(fd, CLAIMED);
+    faulty_set(s.store, VERB_RELEASE, FAULT_REFUSE, FAULTY_ALWAYS);
+    hang_up(&s, fd);
+    cr_assert(!resp_door_idle(&s.door));
+    pass_ms(&s, 60000);
+    cr_assert(!resp_door_idle(&s.door), "D3: it goes on");
+    faulty_heal(s.store);
+    pass_ms(&s, 2000);
+    cr_assert(resp_door_idle(&s.door));
+    cr_assert_eq(engine_stats(s.engine).held, 0);
+    asked(&s, "ONCE.PEEK s k\n", "*1\r\n$6\r\nabsent\r\n");
+    scene_close(&s);
+}
+
+Test(resp_door, what_was_settled_is_not_bound)
+{
+    struct scene s = { 0 };
+    scene_open(&s);
+    char token[33], text[128];
+    int fd = dial(&s);
+    claim(&s, fd, "ONCE.CLAIM s k BOUND\n", token);
+    cr_assert_eq(s.door.bound.count, 1);
+    snprintf(text, sizeof text, "ONCE.PUBLISH s k %s v\n", token);
+    asked(&s, text, "+OK\r\n"); /* by another connection */
+    cr_assert_eq(s.door.bound.count, 0);
+    claim(&s, fd, "ONCE.CLAIM s k2 BOUND\n", token);
+    snprintf(text, sizeof text, "ONCE.RELEASE s k2 %s\n", token);
+    say(&s, fd, text);
+    hears(fd, "+OK\r\n");
+    cr_assert_eq(s.door.bound.count, 0);
+    unsigned releases = faulty_count(s.store, VERB_RELEASE);
+    hang_up(&s, fd);
+    cr_assert_eq(faulty_count(s.store, VERB_RELEASE), releases);
+    asked(&s, "ONCE.PEEK s k\n", "*2\r\n$6\r\ncached\r\n$1\r\nv\r\n");
+    scene_close(&s);
+}
+
+Test(resp_door, what_was_taken_over_is_not_bound)
+{
+    struct scene s = { 0 };
+    scene_open(&s);
+    int fd = dial(&s);
+    say(&s, fd, "ONCE.CLAIM s k LEASE 1s BOUND\n");
+    hears(fd, CLAIMED);
+    faulty_set(s.store, VERB_RENEW, FAULT_REFUSE, FAULTY_ALWAYS);
+    pass_ms(&s, 2000);
+    asked(&s, "ONCE.CLAIM s k LEASE 60s\n", CLAIMED);
+    faulty_heal(s.store);
+    pass_ms(&s, 2000);
+    cr_assert_eq(s.door.bound.count, 0);
+    hang_up(&s, fd);
+    asked(&s, "ONCE.CLAIM s k WAIT 0\n", "*2\r\n$11\r\nin_progress\r\n");
+    scene_close(&s);
+}
+
+Test(resp_door, a_grant_that_nobody_hears_is_given_back)
+{
+    static const char *const claims[] = { "ONCE.CLAIM s k WAIT 0\n", "ONCE.CLAIM s k\n",
+                                          "ONCE.CLAIM s k BOUND\n" };
+    for (size_t i = 0; i < sizeof claims / sizeof claims[0]; i++) {
+        struct scene s = { 0 };
+        scene_open(&s);
+        int fd = dial(&s);
+        faulty_set(s.store, VERB_CLAIM, FAULT_HOLD, 1);
+        say(&s, fd, claims[i]);
+        cr_assert_eq(faulty_held(s.store), 1);
+        hang_up(&s, fd);
+        faulty_let_go(s.store);
+        go(&s);
+        bool may_wait = i > 0; /* otherwise it may only have stopped sending: it is answered */
+        asked(&s, "ONCE.PEEK s k\n",
+              may_wait ? "*1\r\n$6\r\nabsent\r\n" : "*2\r\n$11\r\nin_pro");
+        cr_assert_eq(s.conns.count, 0);
+        scene_close(&s);
+    }
+}
+
+Test(resp_door, a_publish_is_carried_out_although_nobody_hears_of_it)
+{
+    struct scene s = { 0 };
+    scene_open(&s);
+    char token[33], text[128];
+    int fd = dial(&s);
+    claim(&s, fd, "ONCE.CLAIM s k\n", token);
+    faulty_set(s.store, VERB_PUBLISH, FAULT_HOLD, 1);
+    snprintf(text, sizeof text, "ONCE.PUBLISH s k %s v\n", token);
+    say(&s, fd, text);
+    conns_close(&s.conns, CLOSE_BROKEN);
+    go(&s);
+    faulty_let_go(s.store);
+    go(&s);
+    asked(&s, "ONCE.PEEK s k\n", "*2\r\n$6\r\ncached\r\n$1\r\nv\r\n");
+    close(fd);
+    scene_close(&s);
+}
+
+Test(resp_door, answers_keep_the_order_of_the_commands)
+{
+    struct scene s = { 0 };
+    scene_open(&s);
+    char token[33], text[128];
+    int owner = dial(&s), fd = dial(&s);
+    claim(&s, owner, "ONCE.CLAIM s k\n", token);
+    say(&s, fd, "ONCE.CLAIM s k WAIT 60s\nONCE.PEEK s none\nPING\nHELLO 3\nNONSENSE\nPING x\n");
+    hears(fd, "");
+    snprintf(text, sizeof text, "ONCE.PUBLISH s k %s v\n", token);
+    say(&s, owner, text);
+    hears(owner, "+OK\r\n");
+    const char *got = hear(fd);
+    const char *order[] = {
+        "*2\r\n$6\r\ncached\r\n$1\r\nv\r\n*1\r\n$6\r\nabsent\r\n+PONG\r\n%7\r\n",
+        "-ERR unknown command 'NONSENSE'", "$1\r\nx\r\n"
+    };
+    for (size_t i = 0; i < 3; i++) {
+        const char *at = strstr(got, order[i]);
+        cr_assert(at && (i > 0 || at == got), "D1: %s", got);
+        got = at;
+    }
+    close(owner);
+    close(fd);
+    scene_close(&s);
+}
+
+Test(resp_door, errors_say_what_may_have_happened)
+{
+    struct scene s = { 0 };
+    scene_open(&s);
+    int fd = dial(&s);
+    faulty_set(s.store, VERB_CLAIM, FAULT_REFUSE, 1);
+    say(&s, fd, "ONCE.CLAIM s k WAIT 0\n");
+    hears(fd, "-UNAVAILABLE ");
+    faulty_set(s.store, VERB_FORGET, FAULT_LOSE_ANSWER, FAULTY_ALWAYS);
+    say(&s, fd, "ONCE.FORGET s k\n");
+    pass_ms(&s, 10000);
+    hears(fd, "-AMBIGUOUS ");
+    close(fd);
+    scene_close(&s);
+}
+
+Test(resp_door, claims_are_canceled_when_the_daemon_cannot_wait_for_them)
+{
+    struct scene s = { 0 };
+    scene_open(&s);
+    char token[33];
+    int owner = dial(&s), fd = dial(&s);
+    claim(&s, owner, "ONCE.CLAIM s k\n", token);
+    say(&s, fd, "ONCE.CLAIM s k WAIT 60s\n");
+    cr_assert_eq(engine_stats(s.engine).waiters, 1);
+    resp_door_cancel_claims(&s.door);
+    go(&s);
+    hears(fd, "-UNAVAILABLE nothing was done");
+    cr_assert_eq(engine_stats(s.engine).waiters, 0);
+    close(owner);
+    close(fd);
+    scene_close(&s);
+}
