@@ -25,7 +25,7 @@ enum {
     HOST_BYTES = 256,
     SLOTS = 16384, /* of a cluster */
     SHARDS = 256,  /* of a cluster; a single server has one */
-    BATCH_MAX = 64,
+    BATCH_MAX = 128,
     WHOLE_FRAME_BYTES = 3,
 };
 

@@ -105,7 +105,7 @@ local function rules()
     local HEADER_BYTES, INBOX_BYTES, INBOXES_MAX = 69, 8, 1000
     local NEWS_BYTES_MAX = 16384
     local PLACEHOLDER_MS = 60000
-    local ENTRIES_MAX, LOOK_COUNT = 8, 100 -- in one step
+    local ENTRIES_MAX, LOOK_COUNT = 4, 100 -- in one step
 
     local PENDING, DONE = 1, 2
     local CLAIMED, CACHED, IN_PROGRESS, ALREADY_DONE = 1, 2, 3, 5
