@@ -5,24 +5,11 @@
  * one whose peer is not listening: a long value is kept as a reference, not as bytes. Asks come
  * from a stock, so that a command costs no allocation besides its call and its op. */
 #include "base/check.h"
-#include "base/text.h"
 #include "daemon/resp_session.h"
 
 #include <stdlib.h>
 
-enum { SPARE_ASKS_MAX = 4096, RELEASE_RETRY_MS = 1000, KEPT_BYTES_MIN = 4096 };
-
-/* A claim that lives as long as its connection. Once that is gone it is on the door's list of
- * those that are being released. */
-struct bound {
-    struct map_node node;
-    struct link link;
-    struct resp_door *door;
-    struct timer retry;
-    struct token token;
-    struct key key; /* views into `frame` */
-    uint8_t frame[];
-};
+enum { SPARE_ASKS_MAX = 4096 };
 
 struct ask {
     struct link link;
@@ -63,7 +50,7 @@ static void ask_free(struct ask *a)
     link_remove(&a->link);
     buf_fini(&a->reply);
     blob_unref(a->value);
-    free(a->bound);
+    bound_free(a->bound);
     if (d->spare_ask_count == SPARE_ASKS_MAX) {
         free(a);
         return;
@@ -106,246 +93,24 @@ static void send_ready(struct resp_session *s)
     }
 }
 
-/* ---- BOUND claims ---- */
-
-static struct bytes bound_token(const struct map_node *n)
-{
-    const struct bound *b = container_of(n, struct bound, node);
-    return bytes_of(b->token.bytes, sizeof b->token.bytes);
-}
-
-static void bound_free(struct bound *b)
-{
-    link_remove(&b->link);
-    timer_stop(b->door->loop, &b->retry);
-    free(b);
-}
-
-static struct bound *bound_find(struct resp_door *d, const struct token *token)
-{
-    if (d->bound.count == 0) return NULL;
-    struct map_node *n = map_find(&d->bound, bytes_of(token->bytes, sizeof token->bytes));
-    return n ? container_of(n, struct bound, node) : NULL;
-}
-
-/* It was published, released or lost: the end of the connection means nothing to it now. */
-static void bound_settled(struct resp_door *d, const struct token *token)
-{
-    struct bound *b = bound_find(d, token);
-    if (!b) return;
-    map_remove(&d->bound, &b->node);
-    bound_free(b);
-}
-
-static void bound_lost(const struct owner *owner, const struct token *token, uint64_t fence,
-                       int64_t lease_ms, bool certain)
-{
-    (void)fence, (void)lease_ms;
-    if (certain) bound_settled(owner->shell, token);
-}
-
-static void bound_release(struct bound *b);
-
-/* The engine renews what it was not told to be over: so it is told until it has heard. */
-static void bound_released(struct call *call, void *ctx)
-{
-    struct bound *b = ctx;
-    if (call_error(call)->code == 0)
-        bound_free(b);
-    else
-        timer_set(b->door->loop, &b->retry, b->door->loop->now_ms + RELEASE_RETRY_MS);
-}
-
-static void bound_retry(struct timer *t)
-{
-    bound_release(container_of(t, struct bound, retry));
-}
-
-static void bound_release(struct bound *b)
-{
-    struct call_args args = { .verb = VERB_RELEASE,
-                              .key = b->key,
-                              .in = { .token = b->token },
-                              .done = bound_released,
-                              .ctx = b };
-    struct err err;
-    int r = engine_call(b->door->engine, &args, NULL, &err);
-    if (r == ERR_NOMEM)
-        timer_set(b->door->loop, &b->retry, b->door->loop->now_ms + RELEASE_RETRY_MS);
-    else if (r)
-        bound_free(b); /* the engine stops: nobody renews it any more */
-}
-
-static void bound_drop(struct bound *b)
-{
-    link_remove(&b->link);
-    list_append(&b->door->releasing, &b->link);
-    bound_release(b);
-}
-
-static struct bound *bound_new(struct resp_door *d, const struct key *key)
-{
-    struct bound *b = malloc(sizeof *b + KEY_FRAME_BYTES_MAX);
-    if (!b) return NULL;
-    *b = (struct bound){ .door = d };
-    link_init(&b->link);
-    timer_init(&b->retry, bound_retry);
-    b->key = key_unframe(bytes_of(b->frame, key_frame(key, b->frame)));
-    return b;
-}
-
-static void bound_granted(struct ask *a, const struct token *token)
-{
-    struct bound *b = a->bound;
-    a->bound = NULL;
-    b->token = *token;
-    if (a->session) {
-        list_append(&a->session->bound, &b->link);
-        map_insert(&a->door->bound, &b->node);
-    } else {
-        bound_drop(b);
-    }
-}
-
-/* ---- answers ---- */
-
-static const char *error_code(int code)
-{
-    switch (code) {
-    case ERR_NOMEM:
-        return "OOM";
-    case ERR_UNAVAILABLE:
-    case ERR_CANCELED:
-        return "UNAVAILABLE";
-    case ERR_AMBIGUOUS:
-        return "AMBIGUOUS";
-    case ERR_CORRUPT:
-        return "CORRUPT";
-    default:
-        return "ERR";
-    }
-}
-
-static void write_error(struct resp_writer *w, const struct err *err)
-{
-    if (err->code == ERR_CANCELED)
-        resp_say_error(w, "UNAVAILABLE", "nothing was done: the daemon stops, or you hung up");
-    else
-        resp_error(w, error_code(err->code), bytes_str(err->text));
-}
-
-static void write_claimed(struct resp_writer *w, struct call *call)
-{
-    char token[2 * sizeof(struct token) + 1];
-    hex_encode(bytes_of(call_token(call)->bytes, sizeof(struct token)), token);
-    resp_array(w, 4);
-    resp_text(w, "claimed");
-    resp_bulk(w, bytes_of(token, sizeof token - 1));
-    resp_integer(w, (int64_t)call_answer(call)->fence);
-    resp_integer(w, call_op(call)->in.lease_ms);
-}
-
-/* With `keep`, a long value is not written but handed over, with its length announced. */
-static void write_named(struct resp_writer *w, const struct answer *out, struct blob **keep)
-{
-    struct bytes value = blob_bytes(out->value);
-    resp_array(w, out->value ? 2 : 1);
-    resp_text(w, outcome_name(out->outcome));
-    if (!out->value) return;
-    if (!keep || value.len < KEPT_BYTES_MIN) {
-        resp_bulk(w, value);
-        return;
-    }
-    buf_printf(w->out, "$%zu\r\n", value.len);
-    *keep = blob_ref(out->value);
-}
-
-static void write_outcome(struct resp_writer *w, struct call *call, struct blob **keep)
-{
-    const struct answer *out = call_answer(call);
-    switch (out->outcome) {
-    case OUTCOME_CLAIMED:
-        write_claimed(w, call);
-        return;
-    case OUTCOME_IN_PROGRESS:
-        resp_array(w, 2);
-        resp_text(w, outcome_name(out->outcome));
-        resp_integer(w, out->lease_left_ms);
-        return;
-    case OUTCOME_MISMATCH:
-        resp_say_error(w, "MISMATCH", "%s", outcome_info(out->outcome)->text);
-        return;
-    case OUTCOME_OK:
-        resp_simple(w, "OK");
-        return;
-    case OUTCOME_CACHED:
-    case OUTCOME_LOST:
-    case OUTCOME_TIMED_OUT:
-    case OUTCOME_ALREADY_DONE:
-    case OUTCOME_ABSENT:
-        write_named(w, out, keep);
-        return;
-    }
-}
-
-static void write_row(struct resp_writer *w, const struct scan_row *row)
-{
-    bool done = row->state == RECORD_DONE;
-    resp_map(w, 6);
-    resp_text(w, "scope");
-    resp_bulk(w, row->key.scope);
-    resp_text(w, "key");
-    resp_bulk(w, row->key.name);
-    resp_text(w, "state");
-    resp_text(w, done ? "done" : "pending");
-    resp_text(w, "fence");
-    resp_integer(w, (int64_t)row->fence);
-    resp_text(w, done ? "retain_left_ms" : "lease_left_ms");
-    resp_integer(w, done ? row->retain_left_ms : row->lease_left_ms);
-    resp_text(w, "value_bytes");
-    if (done && row->value_kept)
-        resp_integer(w, (int64_t)row->value_bytes);
-    else
-        resp_null(w);
-}
-
-static void write_scan(struct resp_writer *w, const struct scan *page)
-{
-    char cursor[CURSOR_TEXT_BYTES];
-    resp_cursor_write(page, cursor);
-    resp_array(w, 2);
-    resp_text(w, cursor);
-    resp_array(w, page->count);
-    for (size_t i = 0; i < page->count; i++) write_row(w, &page->rows[i]);
-}
-
-static void write_call(struct resp_writer *w, struct call *call, enum verb verb,
-                       struct blob **keep)
-{
-    if (call_error(call)->code)
-        write_error(w, call_error(call));
-    else if (verb == VERB_SCAN)
-        write_scan(w, &call_op(call)->scan);
-    else
-        write_outcome(w, call, keep);
-}
-
 /* ---- asking the engine ---- */
 
 /* Nobody has heard that it was granted, and nobody renews it: it would lapse, this is sooner. */
 static void unheard(struct ask *a, struct call *call)
 {
-    struct bound *b = bound_new(a->door, &call_op(call)->key);
-    if (!b) return;
-    b->token = *call_token(call);
-    bound_drop(b);
+    struct bound *b = bound_new(&a->door->bounds, &call_op(call)->key);
+    if (b) bound_give_back(b, call_token(call));
 }
 
 static void note_claim(struct ask *a, struct call *call)
 {
+    struct bound *b = a->bound;
     if (call_answer(call)->outcome != OUTCOME_CLAIMED) return;
-    if (a->bound)
-        bound_granted(a, call_token(call));
+    a->bound = NULL;
+    if (b && a->session)
+        bound_hold(b, call_token(call), &a->session->bound);
+    else if (b)
+        bound_give_back(b, call_token(call));
     else if (!a->session)
         unheard(a, call);
 }
@@ -355,7 +120,7 @@ static void note_answer(struct ask *a, struct call *call)
     if (call_error(call)->code) return;
     if (a->verb == VERB_CLAIM) note_claim(a, call);
     if (a->verb == VERB_PUBLISH || a->verb == VERB_RELEASE)
-        bound_settled(a->door, call_token(call));
+        bounds_settled(&a->door->bounds, call_token(call));
 }
 
 static void ask_done(struct call *call, void *ctx)
@@ -371,7 +136,7 @@ static void ask_done(struct call *call, void *ctx)
     bool now = list_first(&s->asks) == &a->link && conn_has_room(s->conn);
     struct resp_writer w = { .out = now ? conn_out(s->conn) : &a->reply,
                              .version = a->version };
-    write_call(&w, call, a->verb, now ? NULL : &a->value);
+    resp_write_call(&w, call, a->verb, now ? NULL : &a->value);
     if (!now) {
         conn_parked(s->conn, parked_bytes(a));
         return;
@@ -389,7 +154,7 @@ static int ask_engine(struct ask *a, struct ask_args *args, struct err *reterr)
     args->call.ctx = a;
     if (a->session->conn->peer_ended) args->call.wait_ms = 0; /* D2 */
     a->may_wait = args->call.wait_ms > 0;
-    if (args->bound) args->call.owner = (struct owner){ .lost = bound_lost, .shell = d };
+    if (args->bound) args->call.owner = bound_owner(&d->bounds);
     if (a->verb == VERB_PUBLISH && !(args->call.in.value = blob_new(args->value)))
         return err_set(reterr, ERR_NOMEM, "out of memory; nothing was changed");
     int r = engine_call(d->engine, &args->call, &a->call, reterr);
@@ -403,7 +168,7 @@ static int ask(struct resp_session *s, struct ask_args *args, struct err *reterr
     int r = a ? 0 : err_set(reterr, ERR_NOMEM, "out of memory; nothing was changed");
     if (!r && args->bound) {
         r = key_check(&args->call.key, reterr);
-        if (!r && !(a->bound = bound_new(s->door, &args->call.key)))
+        if (!r && !(a->bound = bound_new(&s->door->bounds, &args->call.key)))
             r = err_set(reterr, ERR_NOMEM, "out of memory; nothing was changed");
     }
     if (!r) r = ask_engine(a, args, reterr);
@@ -475,7 +240,7 @@ static void say_failed(struct resp_session *s, const struct err *err)
 {
     struct slot slot;
     if (!slot_open(s, &slot)) return;
-    resp_error(&slot.writer, error_code(err->code), bytes_str(err->text));
+    resp_write_error(&slot.writer, err);
     slot_close(&slot);
 }
 
@@ -567,11 +332,7 @@ static void on_closed(struct conn *c)
         a->session = NULL;
         if (!a->call) ask_free(a);
     }
-    for (struct link *at; (at = list_first(&s->bound));) {
-        struct bound *b = container_of(at, struct bound, link);
-        map_remove(&s->door->bound, &b->node);
-        bound_drop(b);
-    }
+    bounds_drop(&s->door->bounds, &s->bound);
     free(s->name);
     s->name = NULL;
 }
@@ -580,7 +341,6 @@ int resp_door_init(struct resp_door *d, int64_t value_bytes_max, struct rng *rng
                    struct err *reterr)
 {
     list_init(&d->spare_asks);
-    list_init(&d->releasing);
     d->started_ms = d->loop->now_ms;
     /* A value that is a little too long gets an error; one that is far too long ends the
      * connection, because its bytes are not worth reading. */
@@ -589,18 +349,14 @@ int resp_door_init(struct resp_door *d, int64_t value_bytes_max, struct rng *rng
                                       .inline_bytes_max = RESP_INLINE_BYTES_MAX,
                                       .command_bytes_max =
                                           2 * (size_t)value_bytes_max + RESP_INLINE_BYTES_MAX };
-    uint64_t seed[2] = { rng_u64(rng), rng_u64(rng) };
-    int r = map_init(&d->bound, bound_token, seed);
-    return r ? err_set(reterr, r, "out of memory opening the RESP door") : 0;
+    return bounds_init(&d->bounds, d->engine, d->loop, rng, reterr);
 }
 
 void resp_door_fini(struct resp_door *d)
 {
-    for (struct link *at; (at = list_first(&d->releasing));)
-        bound_free(container_of(at, struct bound, link));
     for (struct link *at; (at = list_pop(&d->spare_asks));)
         free(container_of(at, struct ask, link));
-    map_fini(&d->bound);
+    bounds_fini(&d->bounds);
 }
 
 void resp_door_cancel_claims(struct resp_door *d)
@@ -614,7 +370,7 @@ void resp_door_cancel_claims(struct resp_door *d)
 
 bool resp_door_idle(const struct resp_door *d)
 {
-    return list_empty(&d->releasing);
+    return bounds_idle(&d->bounds);
 }
 
 const struct door resp_door = {

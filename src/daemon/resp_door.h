@@ -14,6 +14,7 @@
 #ifndef DAEMON_RESP_DOOR_H
 #define DAEMON_RESP_DOOR_H
 
+#include "daemon/bound.h"
 #include "daemon/conn.h"
 #include "daemon/resp_args.h"
 
@@ -28,8 +29,7 @@ struct resp_door {
     struct resp_limits limits;
     struct list spare_asks;
     size_t spare_ask_count;
-    struct map bound;      /* by token: BOUND claims whose connection lives */
-    struct list releasing; /* BOUND claims whose connection does not */
+    struct bounds bounds; /* CLAIM ... BOUND */
     uint64_t commands;
     struct bytes args[RESP_ARGS_MAX]; /* of the command that is being read */
 };

@@ -205,15 +205,15 @@ Test(resp_door, what_was_settled_is_not_bound)
     char token[33], text[128];
     int fd = dial(&s);
     claim(&s, fd, "ONCE.CLAIM s k BOUND\n", token);
-    cr_assert_eq(s.door.bound.count, 1);
+    cr_assert_eq(s.door.bounds.by_token.count, 1);
     snprintf(text, sizeof text, "ONCE.PUBLISH s k %s v\n", token);
     asked(&s, text, "+OK\r\n"); /* by another connection */
-    cr_assert_eq(s.door.bound.count, 0);
+    cr_assert_eq(s.door.bounds.by_token.count, 0);
     claim(&s, fd, "ONCE.CLAIM s k2 BOUND\n", token);
     snprintf(text, sizeof text, "ONCE.RELEASE s k2 %s\n", token);
     say(&s, fd, text);
     hears(fd, "+OK\r\n");
-    cr_assert_eq(s.door.bound.count, 0);
+    cr_assert_eq(s.door.bounds.by_token.count, 0);
     unsigned releases = faulty_count(s.store, VERB_RELEASE);
     hang_up(&s, fd);
     cr_assert_eq(faulty_count(s.store, VERB_RELEASE), releases);
@@ -233,7 +233,7 @@ Test(resp_door, what_was_taken_over_is_not_bound)
     asked(&s, "ONCE.CLAIM s k LEASE 60s\n", CLAIMED);
     faulty_heal(s.store);
     pass_ms(&s, 2000);
-    cr_assert_eq(s.door.bound.count, 0);
+    cr_assert_eq(s.door.bounds.by_token.count, 0);
     hang_up(&s, fd);
     asked(&s, "ONCE.CLAIM s k WAIT 0\n", "*2\r\n$11\r\nin_progress\r\n");
     scene_close(&s);

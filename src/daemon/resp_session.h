@@ -12,7 +12,7 @@ struct resp_session {
     struct resp_door *door;
     struct resp_reader reader;
     struct list asks;  /* struct ask, in the order of the commands */
-    struct list bound; /* struct bound */
+    struct list bound; /* what is bound to this connection */
     int version;       /* of RESP: 2 or 3 */
     char *name;        /* CLIENT SETNAME; NULL: none */
 };
@@ -34,6 +34,13 @@ extern const struct resp_entry resp_table[];           /* ends with a row withou
 const struct resp_entry *resp_find(struct bytes name); /* NULL: there is none */
 resp_answer resp_command_list;
 void resp_unknown(const struct resp_command *in, struct resp_writer *w);
+
+/* resp_answer.c */
+void resp_write_error(struct resp_writer *w, const struct err *err);
+/* With `keep`, a long value is not written but handed over, with its length announced: it and a
+ * line end have to follow. */
+void resp_write_call(struct resp_writer *w, struct call *call, enum verb verb,
+                     struct blob **keep);
 
 /* resp_client.c: what clients say before they ask for anything */
 resp_answer resp_hello, resp_auth, resp_ping, resp_echo, resp_quit, resp_reset, resp_select,
