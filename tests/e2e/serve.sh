@@ -3,6 +3,7 @@
 #
 # Nothing sleeps to let something happen: that a client waits is read off INFO, that a process has
 # ended is waited for. Every wait has a limit, so that a bug is a failure and not a hang.
+# shellcheck disable=SC2016,SC2015
 set -u
 export LC_ALL=C
 once=$(realpath "$1")/once
