@@ -53,6 +53,8 @@ static void call_free(struct call *c)
     free(c);
 }
 
+static void send_unsent(struct task *task);
+
 static void tell_finished(struct task *task)
 {
     struct engine *e = container_of(task, struct engine, tell);
@@ -64,6 +66,7 @@ static void tell_finished(struct task *task)
         c->args.done(c, c->args.ctx);
         call_free(c);
     }
+    send_unsent(&e->send); /* what they led to goes to the store together */
 }
 
 static void finish(struct call *c)

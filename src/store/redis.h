@@ -84,6 +84,8 @@ struct conn {
     redisContext *ctx;
     struct io io;
     struct timer timer; /* DOWN: the next attempt; else: the first deadline */
+    struct timer more;  /* answers that are read already, for the next turns */
+    unsigned put_off;   /* so often, for what the one before them led to */
     struct list sent;   /* struct command, in order */
     struct buf out;     /* commands that the socket has not taken yet, from out_sent on */
     size_t out_sent;

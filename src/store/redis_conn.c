@@ -28,6 +28,7 @@ enum {
     HANG_DEADLINES = 3, /* so many deadlines of silence: the server hangs */
     OUT_BYTES_MAX = 1 << 30,
     OUT_BYTES_KEPT = 1 << 20,
+    PUT_OFF_MAX = 4, /* turns: told, asked again, sent */
 };
 
 static const unsigned conn_arrow[] = {
@@ -116,6 +117,7 @@ static void close_socket(struct conn *c)
 {
     if (!c->ctx) return;
     io_remove(c->redis->base.loop, &c->io);
+    timer_stop(c->redis->base.loop, &c->more);
     redisFree(c->ctx);
     c->ctx = NULL;
     buf_clear(&c->out);
@@ -300,13 +302,21 @@ static void take_reply(struct conn *c, redisReply *reply)
     if (command->gone) command->gone(command);
 }
 
-static void read_replies(struct conn *c)
+/* What came together is not taken together: what the first answer leads to is sent while the second
+ * one is looked at. Otherwise all questions, once they are in step, are under way or here at the same
+ * time, and of server and client one is always idle. */
+static bool take_turns(struct conn *c)
+{
+    if (c->state != CONN_READY || c->subscribed) return false;
+    if (c->ctx->reader->pos >= c->ctx->reader->len) return false;
+    c->put_off = 0;
+    timer_set(c->redis->base.loop, &c->more, now_ms(c));
+    return true;
+}
+
+static void take_replies(struct conn *c)
 {
     redisContext *ctx = c->ctx;
-    if (redisBufferRead(ctx) != REDIS_OK) {
-        conn_drop(c, ERR_AMBIGUOUS, ctx->errstr);
-        return;
-    }
     void *reply = NULL;
     while (c->ctx == ctx) {
         if (redisGetReplyFromReader(ctx, &reply) != REDIS_OK) {
@@ -316,8 +326,29 @@ static void read_replies(struct conn *c)
         if (!reply) break;
         take_reply(c, reply);
         freeReplyObject(reply);
+        if (c->ctx == ctx && take_turns(c)) break;
     }
     if (c->ctx == ctx) conn_watch_deadlines(c);
+}
+
+static void take_more(struct timer *timer)
+{
+    struct conn *c = container_of(timer, struct conn, more);
+    struct loop *loop = c->redis->base.loop;
+    if (!list_empty(&loop->tasks) && c->put_off++ < PUT_OFF_MAX)
+        timer_set(loop, &c->more, now_ms(c));
+    else
+        take_replies(c);
+}
+
+static void read_replies(struct conn *c)
+{
+    if (timer_is_set(&c->more))
+        return; /* what is behind them, be it the end, is read after them */
+    if (redisBufferRead(c->ctx) == REDIS_OK)
+        take_replies(c);
+    else
+        conn_drop(c, ERR_AMBIGUOUS, c->ctx->errstr);
 }
 
 /* False: an error. EAGAIN is none. */
@@ -461,6 +492,7 @@ void conn_init(struct conn *c, struct redis *r, const struct conn_events *events
 {
     *c = (struct conn){ .redis = r, .events = events };
     timer_init(&c->timer, conn_timer);
+    timer_init(&c->more, take_more);
     list_init(&c->sent);
     buf_init(&c->out, OUT_BYTES_MAX);
     for (size_t i = 0; i < sizeof c->greetings / sizeof c->greetings[0]; i++) {
