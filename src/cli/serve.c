@@ -57,6 +57,17 @@ static void print_banner(const struct cli *cli, const struct server *s)
             "bound\n");
 }
 
+/* As `once doctor` has them. */
+static void print_fact(void *ctx, const struct once_fact *fact)
+{
+    static const char *const levels[] = { "ok", "warn", "fail" };
+    const struct cli *cli = ctx;
+    if (cli->quiet) return;
+    fprintf(stderr, "  %-10s  %s %s: %s\n", levels[fact->level], fact->plane, fact->name,
+            fact->text);
+    if (fact->level && *fact->advice) fprintf(stderr, "              %s\n", fact->advice);
+}
+
 /* For whoever started it and let it choose a port. */
 static void print_listening(const struct cli *cli, const struct server *s)
 {
@@ -83,6 +94,8 @@ static int serve_run(struct cli *cli, const struct args *args)
     config.coord = cli->coord;
     config.resp = args->values[SERVE_RESP].text;
     config.drain_ms = args->values[SERVE_DRAIN].number;
+    config.on_fact = print_fact;
+    config.on_fact_ctx = cli;
     if (cli->verbose) config.trace = &trace;
     int r = server_open(&config, &server, &err);
     if (r) return cli_fail(cli, r, err.text);

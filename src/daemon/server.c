@@ -54,7 +54,9 @@ struct server {
     struct listener resp_listener;
     struct timer step; /* of shutting down */
     int64_t drain_ms;
-    bool loop_ready, door_ready, conns_ready, stuck;
+    once_fact_fn *on_fact;
+    void *on_fact_ctx;
+    bool ephemeral, loop_ready, door_ready, conns_ready, stuck;
     char planes[PLANES_TEXT_BYTES];
 };
 
@@ -256,6 +258,7 @@ static int open_planes(struct server *s, const struct server_config *config, str
     int r = planes_settle(&planes, reterr);
     if (r) return r;
     show_planes(s, &planes);
+    s->ephemeral = planes.ephemeral;
     r = planes_open(&planes, &s->env, &s->store, reterr);
     if (r) return r;
     struct engine_config engine = { .value_bytes_max = config->value_bytes_max,
@@ -311,6 +314,8 @@ static int open_parts(struct server *s, const struct server_config *config, stru
 {
     s->clock = clock_monotonic();
     s->drain_ms = config->drain_ms;
+    s->on_fact = config->on_fact;
+    s->on_fact_ctx = config->on_fact_ctx;
     timer_init(&s->step, step_over);
     loop_init(&s->loop, now_ms(s));
     s->loop_ready = true;
@@ -357,11 +362,51 @@ bool server_durable(const struct server *s)
     return s->store->caps & CAP_DURABLE;
 }
 
+/* ---- what it stands on ---- */
+
+static void tell_fact(const struct server *s, const struct fact *f)
+{
+    struct once_fact fact = { .level = (int)f->level,
+                              .plane = *f->plane      ? f->plane
+                                       : s->ephemeral ? "coord"
+                                                      : "ledger",
+                              .name = f->name,
+                              .text = f->text,
+                              .advice = f->advice };
+    s->on_fact(s->on_fact_ctx, &fact);
+}
+
+static void facts_known(struct call *call, void *ctx)
+{
+    const struct server *s = ctx;
+    const struct err *err = call_error(call);
+    const struct facts *facts = err->code ? NULL : call_op(call)->facts;
+    struct fact away = { .level = FACT_FAIL,
+                         .plane = "",
+                         .name = "server",
+                         .advice = "claims fail until it answers" };
+    for (size_t i = 0; facts && i < facts->count; i++) tell_fact(s, &facts->rows[i]);
+    if (!err->code || err->code == ERR_CANCELED) return;
+    snprintf(away.text, sizeof away.text, "%.159s", err->text);
+    tell_fact(s, &away);
+}
+
+/* An answer would be nice; without one it serves, too. */
+static void ask_for_facts(struct server *s)
+{
+    struct err err;
+    struct call_args args = {
+        .verb = VERB_PING, .wants_facts = true, .done = facts_known, .ctx = s
+    };
+    if (s->on_fact) engine_call(s->engine, &args, NULL, &err);
+}
+
 /* ---- running and closing ---- */
 
 int server_run(struct server *s, struct err *reterr)
 {
     signal(SIGPIPE, SIG_IGN); /* a peer that is gone is an error of write(), no more */
+    ask_for_facts(s);
     uv_run(&s->uv, UV_RUN_DEFAULT);
     if (s->stuck)
         return err_set(reterr, ERR_UNAVAILABLE, "a store did not give back what it was asked");

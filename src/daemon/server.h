@@ -9,6 +9,7 @@
 #include "base/err.h"
 #include "base/trace.h"
 
+#include <once/once.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -24,6 +25,8 @@ struct server_config {
     int64_t drain_ms;              /* how long what waits may go on waiting after the signal */
     size_t connections_max;        /* less if the process may not have so many descriptors */
     const struct trace *trace;     /* may be NULL; outlives the server */
+    once_fact_fn *on_fact; /* what the planes say of themselves, when it runs; may be NULL */
+    void *on_fact_ctx;
 };
 
 #define SERVER_CONFIG_INIT                                                                     \

@@ -70,6 +70,10 @@ until_info() { # FIELD VALUE: until INFO says so
     local end=$((SECONDS + limit))
     until [ "$(field "$1")" = "$2" ]; do [ $SECONDS -lt $end ] || return 1; done
 }
+until_said() { # PATTERN: until the daemon has written it
+    local end=$((SECONDS + limit))
+    until grep -q "$1" err; do [ $SECONDS -lt $end ] || return 1; done
+}
 token() { cut -d' ' -f2; }
 
 # raw NAME WANT BYTES: sends, and reads until the daemon closes.
@@ -309,6 +313,12 @@ echo precious >s
 refuse "what is not a socket stays" 2 "not a socket" --ledger none --resp "unix:$work/s"
 is "as it was" "$(cat s)" "precious"
 
+start --ledger none --coord redis://127.0.0.1:1
+until_said 'fail *coord server: .*Connection refused'
+report $? "a plane that is away is told at the start"
+like "and to those who ask" "$(r ONCE.CLAIM s k)" "UNAVAILABLE*"
+stop TERM
+
 start --ledger none
 like "without a ledger the banner says so" "$(cat err)" "*there is no ledger*"
 like "and claims are given" "$(r ONCE.CLAIM s k)" "claimed*"
@@ -322,6 +332,12 @@ if [ -n "${ONCE_TEST_REDIS-}" ] && [ -n "${ONCE_TEST_POSTGRES-}" ]; then
     planes=(--ledger "$ONCE_TEST_POSTGRES?schema=$name" --coord "$ONCE_TEST_REDIS?prefix=$name")
     start "${planes[@]}"
     is "fleet: the banner shows where the planes are, and no more" "$(grep -c 'schema=\|prefix=\|@' err)" 0
+    until_said 'coord persistence: '
+    report $? "fleet: it says what Redis keeps"
+    until_said 'coord eviction: '
+    report $? "fleet: and what Redis may throw away"
+    until_said 'ledger commit: synchronous_commit is on'
+    report $? "fleet: and what PostgreSQL promises"
     first_daemon=$daemon first_port=$port
     start "${planes[@]}"
     second_port=$port
