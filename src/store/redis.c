@@ -27,6 +27,7 @@
 enum {
     BATCHES_SINGLE = 2, /* in flight on a connection: while two are under way, more gathers */
     BATCHES_CLUSTER = 256,
+    HALVES_MIN = 16,
     TAKE_MAX = 256, /* how far to look for records of the same shard */
     SLOTS_AGAIN_MS = 1000,
 };
@@ -337,13 +338,26 @@ static bool frames_add(struct frames *f, const struct redis *r, const struct op 
     return true;
 }
 
+/* What starts from nothing under way is sent in two halves, the second when the first is answered.
+ * Sent together, they would be answered together, and from then on all would be under way or here at
+ * the same time: of server and client one would always be idle. */
+static unsigned batch_most(struct lane *l, struct list *queue)
+{
+    unsigned known = 0;
+    if (l->held || l->batches > 0 || l->node->redis->clustered) return BATCH_MAX;
+    list_each (queue, at)
+        if (++known == 2 * BATCH_MAX) break;
+    l->held = known >= HALVES_MIN;
+    return l->held ? known / 2 : BATCH_MAX;
+}
+
 /* Takes the first op and those of its shard, one per record: what is decided twice in a step would
  * have to be read twice. Who is about the whole shard goes alone. */
 static void batch_fill(struct batch *b, struct list *queue)
 {
     struct redis *r = b->lane->node->redis;
     struct frames frames = { 0 };
-    unsigned looked = 0;
+    unsigned looked = 0, most = batch_most(b->lane, queue);
     bool alone = false;
     list_each (queue, at) {
         struct op *op = container_of(at, struct op, link);
@@ -359,7 +373,7 @@ static void batch_fill(struct batch *b, struct list *queue)
             if (op->verb == VERB_WATCH) list_append(&r->asked, &op->link);
             if (op->waits) op->heard = inbox_heard(r);
         }
-        if (alone || b->count == BATCH_MAX || ++looked == TAKE_MAX) break;
+        if (alone || b->count == most || ++looked == TAKE_MAX) break;
     }
 }
 
@@ -450,10 +464,13 @@ static void lane_send(struct lane *l)
     struct redis *r = l->node->redis;
     unsigned most = r->clustered ? BATCHES_CLUSTER : BATCHES_SINGLE;
     bool sent = false;
+    if (l->held && l->batches > 0) return;
     while (!l->reloading && l->batches < most && lane_waits(l)) {
-        bool asking = !list_empty(&l->asking);
+        bool asking = !list_empty(&l->asking), second = l->held;
         if (!send_some(l, asking ? &l->asking : &l->queued, asking)) break;
         sent = true;
+        if (second) l->held = false;
+        if (l->held) break;
     }
     if (!sent) return;
     conn_flush(&l->conn);

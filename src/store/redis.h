@@ -131,6 +131,7 @@ struct lane {
     struct command reload;
     bool reloading;   /* nothing is sent until the script is there again */
     unsigned batches; /* in flight */
+    bool held;        /* the rest waits for the answer to the batch that is under way */
 };
 
 struct node {
