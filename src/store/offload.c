@@ -42,7 +42,8 @@ struct offload {
     pthread_mutex_t lock; /* guards what follows */
     struct list queued, executed;
     size_t queued_count;
-    size_t awaited; /* the worker sleeps until so many are queued; 0: it does not */
+    size_t awaited;  /* the worker sleeps until so many are queued; 0: it does not */
+    size_t expected; /* so many would be queued if all who were just answered ask again */
     bool stop, watching, foreign;
 
     int64_t looked_ms; /* worker only: for foreign writes */
@@ -144,6 +145,7 @@ static size_t take_batch(struct offload *o, struct op **ops, bool *ret_watching)
 static void hand_back(struct offload *o, struct op **ops, size_t count)
 {
     pthread_mutex_lock(&o->lock);
+    o->expected = o->queued_count + count; /* before any of them can know */
     bool was_empty = list_empty(&o->executed);
     for (size_t i = 0; i < count; i++) list_append(&o->executed, &ops[i]->link);
     pthread_mutex_unlock(&o->lock);
@@ -152,13 +154,13 @@ static void hand_back(struct offload *o, struct op **ops, size_t count)
 
 /* Who was answered often asks again at once. Where a batch has a price of its own, a few that
  * wait already let them catch up. */
-static void gather(struct offload *o, size_t answered)
+static void gather(struct offload *o)
 {
     const struct gather *want = &o->inner->gather;
     pthread_mutex_lock(&o->lock);
-    size_t queued = o->queued_count, all = queued + answered;
-    bool few = queued > 0 && queued < want->ops;
-    if (few) o->awaited = all < want->ops ? all : want->ops;
+    size_t enough = o->expected < want->ops ? o->expected : want->ops;
+    bool few = o->queued_count > 0 && o->queued_count < enough;
+    if (few) o->awaited = enough;
     pthread_mutex_unlock(&o->lock);
     if (!few) return;
     struct pollfd fd = { .fd = o->work_fd, .events = POLLIN };
@@ -207,7 +209,7 @@ static void *worker(void *ctx)
         if (new_watch(ops, count)) poll_ms = POLL_MS_MIN;
         o->inner->class->exec(o->inner, ops, count);
         hand_back(o, ops, count);
-        gather(o, count);
+        gather(o);
         if (watching) look_while_busy(o, &poll_ms);
     }
     return NULL;
