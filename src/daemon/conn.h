@@ -83,6 +83,14 @@ struct conns {
 
 enum conn_state { CONN_OPEN, CONN_ENDING, CONN_LINGERING, CONN_CLOSED };
 
+/* Of a listener or a connection, as libuv knows it. */
+union socket {
+    uv_handle_t handle;
+    uv_stream_t stream;
+    uv_tcp_t tcp;
+    uv_pipe_t pipe;
+};
+
 struct conn {
     struct link link, dirty;
     struct conns *all;
@@ -99,12 +107,7 @@ struct conn {
     size_t unsent;                     /* of sending, when last looked at */
     int64_t since_ms; /* when what the timer watches began; see conn_wake_ms() */
     struct timer timer;
-    union {
-        uv_handle_t handle;
-        uv_stream_t stream;
-        uv_tcp_t tcp;
-        uv_pipe_t pipe;
-    } uv;
+    union socket uv;
     union { /* never both at once */
         uv_write_t write;
         uv_shutdown_t shutdown;

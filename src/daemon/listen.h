@@ -28,12 +28,7 @@ int address_parse(const char *text, union address *ret_address, struct err *rete
 void address_show(const union address *address, char out[ADDRESS_TEXT_BYTES]);
 
 struct listener {
-    union {
-        uv_handle_t handle;
-        uv_stream_t stream;
-        uv_tcp_t tcp;
-        uv_pipe_t pipe;
-    } uv;
+    union socket uv;
     struct conns *conns;
     const struct door *door;
     void *door_ctx;

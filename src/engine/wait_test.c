@@ -219,6 +219,38 @@ Test(wait, a_crowd_that_comes_while_one_asks_has_one_more_ask)
     cr_assert(faulty_count(store, VERB_CLAIM) == before + 2);
 }
 
+/* The watch need not look again if the claim spoke for all who wait (E3). */
+Test(wait, watch_of_a_crowd_that_was_asked_for_is_told_what_was_heard)
+{
+    faulty_hears(store, 7);
+    at_once("k", CROWD, 60000);
+    world_settle(&world);
+    cr_assert(faulty_count(store, VERB_WATCH) == 1 && faulty_watch_heard(store) == 7);
+    publish();
+}
+
+Test(wait, watch_of_one_who_waits_alone_is_told_what_was_heard)
+{
+    struct caller alone = { 0 };
+    faulty_hears(store, 7);
+    wait_for(&alone, 60000);
+    cr_assert(faulty_count(store, VERB_WATCH) == 1 && faulty_watch_heard(store) == 7);
+    publish();
+}
+
+Test(wait, watch_for_one_who_came_after_the_claim_was_sent_has_to_look)
+{
+    struct caller first = { 0 }, late = { 0 };
+    faulty_hears(store, 7);
+    faulty_set(store, VERB_CLAIM, FAULT_HOLD, 1);
+    wait_for(&first, 60000);
+    wait_for(&late, 60000);
+    faulty_let_go(store);
+    world_settle(&world);
+    cr_assert(faulty_count(store, VERB_WATCH) == 1 && faulty_watch_heard(store) == 0);
+    publish();
+}
+
 Test(wait, canceled_before_it_was_sent_nothing_was_asked)
 {
     struct caller alone = { 0 };

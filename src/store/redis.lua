@@ -111,7 +111,7 @@ local function rules()
     local CLAIMED, CACHED, IN_PROGRESS, ALREADY_DONE = 1, 2, 3, 5
     local MISMATCH, LOST, OK, ABSENT = 6, 7, 8, 9
     local CHANGED, TAKEN_OVER, FAILED = 16, 32, 255
-    local FORCE, WAITS = 1, 4
+    local FORCE = 1
     local EXPIRE, PING = 7, 10 -- as enum verb has them
 
     local pcall, char = redis.pcall, string.char
@@ -470,7 +470,7 @@ local function rules()
         if verb == PING then return char(OK) end
         q.alone, q.token, q.lease_ms, q.retain_ms, q.seen = true, token, lease_ms, retain_ms, seen
         q.fingerprint = sub(op, 44, 43 + fingerprint_len)
-        q.force, q.waits, q.value = flags % 2 == FORCE, flags >= WAITS, content
+        q.force, q.waits, q.value = flags % 2 == FORCE, false, content
         return decide(verb, key, raw)
     end
 
@@ -550,12 +550,14 @@ local function publishes(last, lengths)
     if shortest_ms then note_run(shortest_ms, first, last, lengths, all, 24, 1) end
 end
 
+local VALUE = 2 -- a flag, as in OP
+
 local function others(last)
     by_rules = by_rules or rules()
     for i = i, last do
         local op, content = ARGV[at], nil
         at = at + 1
-        if byte(op, 2) % 4 >= 2 then
+        if byte(op, 2) >= VALUE then
             content = ARGV[at]
             at = at + 1
         end

@@ -65,6 +65,7 @@ struct lane *lane_of(struct redis *r, const struct op *op)
         struct node *owner = r->slots[slot_of_shard(shard_of(r, op->frame))];
         if (owner) node = owner;
     }
+    if (r->options.lanes == 1) return &node->lanes[0];
     return &node->lanes[siphash13(r->seed, op->frame) % r->options.lanes];
 }
 

@@ -192,6 +192,7 @@ static struct step *step_for(struct tiered *t, struct op *parent, enum verb verb
     parent->step = NULL;
     op_clear_answer(s->op);
     s->op->verb = verb;
+    s->op->waits = verb == VERB_CLAIM && parent->waits;
     return s;
 }
 
@@ -505,9 +506,7 @@ static void submit_watch(struct tiered *t, struct op *op)
 
 static void submit_claim(struct tiered *t, struct op *op)
 {
-    struct step *s = step_for(t, op, VERB_CLAIM);
-    if (s) s->op->waits = op->waits;
-    step_start(t, op, s, claim_met_coord);
+    coord_step(t, op, VERB_CLAIM, claim_met_coord);
 }
 
 /* Whoever changes the ledger will have to tell coord: without memory for that, nothing

@@ -15,6 +15,7 @@ struct faulty {
         unsigned times, count;
     } verbs[VERBS];
     size_t held_count;
+    uint64_t heard, watch_heard;
 };
 
 static void tell(struct task *task)
@@ -41,6 +42,14 @@ static void lose_answer(struct op *op, void *ctx)
     op_fail(op, ERR_AMBIGUOUS, "the answer was lost");
 }
 
+static void leave_word(struct op *op, void *ctx)
+{
+    const struct faulty *f = ctx;
+    bool met = !op->err.code && op->out.outcome == OUTCOME_IN_PROGRESS;
+    op->heard = met ? f->heard : 0;
+    op_finish(op);
+}
+
 static enum fault next_fault(struct faulty *f, enum verb verb)
 {
     f->verbs[verb].count++;
@@ -52,6 +61,8 @@ static enum fault next_fault(struct faulty *f, enum verb verb)
 static void faulty_submit(struct store *s, struct op *op)
 {
     struct faulty *f = (struct faulty *)s;
+    if (op->verb == VERB_WATCH) f->watch_heard = op->heard;
+    if (op->waits && f->heard) op_push(op, leave_word, f);
     switch (next_fault(f, op->verb)) {
     case FAULT_REFUSE:
         refuse(f, op, ERR_UNAVAILABLE);
@@ -150,6 +161,16 @@ void faulty_let_go(struct store *s)
     f->held_count = 0;
     for (struct link *at; (at = list_pop(&f->held));)
         store_submit(f->inner, container_of(at, struct op, link));
+}
+
+void faulty_hears(struct store *s, uint64_t heard)
+{
+    ((struct faulty *)s)->heard = heard;
+}
+
+uint64_t faulty_watch_heard(const struct store *s)
+{
+    return ((const struct faulty *)s)->watch_heard;
 }
 
 unsigned faulty_count(const struct store *s, enum verb verb)

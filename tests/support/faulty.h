@@ -24,6 +24,10 @@ void faulty_set(struct store *s, enum verb verb, enum fault fault, unsigned time
 void faulty_heal(struct store *s); /* no more faults; what is held stays held */
 void faulty_let_go(struct store *s);
 
+/* From now on, claims that wait and meet somebody say that this was heard when they were sent. */
+void faulty_hears(struct store *s, uint64_t heard);
+uint64_t faulty_watch_heard(const struct store *s); /* what the last WATCH was given of it */
+
 unsigned faulty_count(const struct store *s, enum verb verb); /* submitted so far */
 size_t faulty_held(const struct store *s);
 
