@@ -1,6 +1,7 @@
 /* redis.h - the parts of the Redis store; private to it.
  *
- *   redis.c          ops into batches, lanes, the store
+ *   redis.c          lanes, the store
+ *   redis_batch.c    ops into batches, and what becomes of them
  *   redis_step.c     a batch as a call of the script, and its answer
  *   redis_conn.c     one connection: connecting, greeting, commands in flight, deadlines
  *   redis_nodes.c    which server has which record: one, or the masters of a cluster
@@ -49,12 +50,16 @@ void redis_options_fini(struct redis_options *o);
 
 struct conn;
 
+struct command;
+typedef void command_answered(struct command *, struct conn *, const redisReply *,
+                              const struct err *);
+
 /* A command whose answer is awaited. `answered` is called exactly once: with a reply, or with an
  * error at the deadline or when the connection is lost. `gone`, if there is one, is called when
  * the connection does not know the command any more: its memory is the owner's again. */
 struct command {
     struct link link;
-    void (*answered)(struct command *, struct conn *, const redisReply *, const struct err *);
+    command_answered *answered;
     void (*gone)(struct command *);
     int64_t deadline_ms;
     bool overdue; /* answered already; what the server says is thrown away */
@@ -111,6 +116,8 @@ void conn_missed(struct conn *c);
 /* READY only. Takes over the command; `argv` is copied. False: out of memory, it was failed. */
 bool conn_send(struct conn *c, struct command *command, int argc, const char **argv,
                const size_t *lens);
+/* The same, a few words, with a deadline like everything's and memory of its own. */
+bool conn_ask(struct conn *c, command_answered *answered, int argc, const char **argv);
 void conn_flush(struct conn *c);
 void conn_ping(struct conn *c); /* of one that subscribed: the answer is pushed */
 /* Closes, fails what is in flight and connects again later. Not from `answered` of a command that
@@ -156,7 +163,9 @@ bool is_whole_frame(struct bytes frame);
 /* "MOVED 3999 127.0.0.1:6381", "ASK ..." */
 struct node *redirected(const struct conn *asked, const char *text, unsigned *ret_slot);
 void slots_learn(struct conn *c, const redisReply *reply); /* what `c` says of the cluster */
-uint16_t crc16(struct bytes content);                      /* as CLUSTER KEYSLOT has it */
+void slots_ask(struct lane *l);       /* asks for that, unless it was asked a moment ago */
+void slots_look(struct redis *r);     /* asks whoever is there */
+uint16_t crc16(struct bytes content); /* as CLUSTER KEYSLOT has it */
 
 /* ---- redis.c ---- */
 
@@ -194,11 +203,19 @@ struct redis {
     size_t in_flight; /* ops, the parked ones too */
 };
 
-void redis_finish(struct redis *r, struct op *op); /* its err or out is set; told next turn */
-void redis_ask_again(struct redis *r, struct op *op); /* a WATCH, as if it were new */
-void redis_enqueue(struct redis *r, struct op *op);   /* a keyed op, into its lane */
+void redis_finish(struct redis *r, struct op *op);  /* its err or out is set; told next turn */
+void redis_enqueue(struct redis *r, struct op *op); /* a keyed op, into its lane */
 void redis_refuse(struct redis *r, struct op *op, int code, const char *text);
+void redis_refuse_all(struct redis *r, struct list *ops, int code, const char *text);
 void redis_flush_later(struct redis *r);
+
+/* ---- redis_batch.c ---- */
+
+void redis_settle(struct redis *r, struct op *op);    /* answered: to be told, or parked */
+void redis_ask_again(struct redis *r, struct op *op); /* a WATCH, as if it were new */
+/* Sends some of the queue. False: out of memory, all of it was refused. */
+bool batch_send(struct lane *l, struct list *queue, bool asking);
+void reload_init(struct lane *l);
 /* Is it the error of this name? Does it promise that the script has changed nothing? */
 bool error_is(const char *text, const char *word);
 bool error_did_nothing(const char *text);

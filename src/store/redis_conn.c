@@ -420,6 +420,24 @@ bool conn_send(struct conn *c, struct command *command, int argc, const char **a
     return true;
 }
 
+static void free_command(struct command *command)
+{
+    free(command);
+}
+
+bool conn_ask(struct conn *c, command_answered *answered, int argc, const char **argv)
+{
+    size_t lens[4];
+    struct command *command = malloc(sizeof *command);
+    if (!command) return false;
+    *command = (struct command){ .answered = answered,
+                                 .gone = free_command,
+                                 .deadline_ms = now_ms(c) + c->redis->options.timeout_ms };
+    link_init(&command->link);
+    for (int i = 0; i < argc; i++) lens[i] = strlen(argv[i]);
+    return conn_send(c, command, argc, argv, lens);
+}
+
 void conn_ping(struct conn *c)
 {
     if (put_command(&c->out, 1, (const char *[]){ "PING" }, (const size_t[]){ 4 }))

@@ -14,6 +14,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+enum { SLOTS_AGAIN_MS = 1000 };
+
 /* CRC-16/XMODEM, bit by bit: it is asked for shards, not for keys. */
 uint16_t crc16(struct bytes content)
 {
@@ -139,5 +141,37 @@ void slots_learn(struct conn *c, const redisReply *reply)
         long long first = range->element[0]->integer, last = range->element[1]->integer;
         if (!n || first < 0 || last >= SLOTS) continue;
         for (long long slot = first; slot <= last; slot++) r->slots[slot] = n;
+    }
+}
+
+static void slots_answered(struct command *command, struct conn *c, const redisReply *reply,
+                           const struct err *why)
+{
+    (void)command;
+    if (!why) slots_learn(c, reply);
+}
+
+/* Not again and again: every batch of a slot that has moved says so. */
+void slots_ask(struct lane *l)
+{
+    struct redis *r = l->node->redis;
+    int64_t now_ms = r->base.loop->now_ms;
+    if (now_ms < r->slots_asked_ms + SLOTS_AGAIN_MS) return;
+    if (!conn_ask(&l->conn, slots_answered, 2, (const char *[]){ "CLUSTER", "SLOTS" })) return;
+    r->slots_asked_ms = now_ms;
+    conn_flush(&l->conn); /* what was redirected goes out elsewhere */
+    conn_watch_deadlines(&l->conn);
+}
+
+/* A server is away: others know whether one of them has taken its place. */
+void slots_look(struct redis *r)
+{
+    list_each (&r->nodes, at) {
+        struct lane *l = &container_of(at, struct node, link)->lanes[0];
+        if (l->conn.state == CONN_READY && !l->conn.silent) {
+            slots_ask(l);
+            return;
+        }
+        conn_use(&l->conn); /* they tell with their greeting */
     }
 }
