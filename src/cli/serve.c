@@ -41,7 +41,7 @@ static void print_client(FILE *to, const char *address)
 
 static void print_banner(const struct cli *cli, const struct server *s)
 {
-    const char *address = server_resp_address(s);
+    const char *address = server_address(s, "resp");
     if (cli->quiet) return;
     fprintf(stderr, "once %s: same key, same answer\n", once_version());
     fprintf(stderr, "  runs on     %s\n", server_planes(s));
@@ -71,7 +71,7 @@ static void print_fact(void *ctx, const struct once_fact *fact)
 /* For whoever started it and let it choose a port. */
 static void print_listening(const struct cli *cli, const struct server *s)
 {
-    const char *address = server_resp_address(s);
+    const char *address = server_address(s, "resp");
     if (cli->json)
         print_json(stdout, json_pack("{s:s, s:s}", "event", "listening", "resp", address));
     else

@@ -87,8 +87,9 @@ void conn_end(struct conn *c, enum close_reason why)
 bool conn_full(const struct conn *c)
 {
     size_t unsent = c->out.len + c->parked_bytes + c->unsent;
-    return c->owed >= c->all->limits.owed_max || unsent > c->all->limits.out_bytes_high ||
-           c->refused || c->state == CONN_CLOSED;
+    uint32_t owed_max = c->door->owed_max ? c->door->owed_max : c->all->limits.owed_max;
+    return c->owed >= owed_max || unsent > c->all->limits.out_bytes_high || c->refused ||
+           c->state == CONN_CLOSED;
 }
 
 bool conn_has_room(const struct conn *c)
@@ -382,6 +383,14 @@ void conns_fini(struct conns *all)
 void conns_end(struct conns *all, enum close_reason why)
 {
     list_each (&all->open, at) conn_end(container_of(at, struct conn, link), why);
+}
+
+void conns_cancel(struct conns *all)
+{
+    list_each (&all->open, at) {
+        struct conn *c = container_of(at, struct conn, link);
+        if (c->state != CONN_CLOSED) c->door->on_cancel(c);
+    }
 }
 
 void conns_close(struct conns *all, enum close_reason why)

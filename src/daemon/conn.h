@@ -28,6 +28,7 @@ struct conn;
 struct door {
     const char *name;
     size_t session_bytes;  /* of conn->session: the door's own, zeroed */
+    uint32_t owed_max;     /* of one connection; 0: as many as the limits allow */
     const char *full_text; /* answered to a connection too many */
     void (*on_opened)(struct conn *c);
     /* Returns how many of the bytes are done with; what is left is shown again, with more. It
@@ -35,6 +36,7 @@ struct door {
     size_t (*on_bytes)(struct conn *c, uint8_t *data, size_t len);
     void (*on_room)(struct conn *c);   /* answers that were kept because of !conn_has_room() */
     void (*on_ended)(struct conn *c);  /* the peer will send nothing any more */
+    void (*on_cancel)(struct conn *c); /* answer what waits: it has to be asked elsewhere */
     void (*on_closed)(struct conn *c); /* the last call: whoever answers later finds nobody */
 };
 
@@ -124,6 +126,7 @@ void conns_settle(struct conns *all);
 
 /* Takes no more input from any; those that owe nothing close. */
 void conns_end(struct conns *all, enum close_reason why);
+void conns_cancel(struct conns *all);                       /* what waits: see on_cancel */
 void conns_close(struct conns *all, enum close_reason why); /* now */
 
 /* For a listener that has one. */

@@ -239,7 +239,7 @@ static void info_text(const struct resp_door *d, struct buf *text)
                "bound_claims:%zu\r\n\r\n# Stats\r\n"
                "total_connections_received:%llu\r\nrejected_connections:%llu\r\n"
                "total_commands_processed:%llu\r\n",
-               d->conns->count, d->conns->count_max, stats.waiters, d->bounds.by_token.count,
+               d->conns->count, d->conns->count_max, stats.waiters, d->bounds->by_token.count,
                (unsigned long long)d->conns->accepted, (unsigned long long)d->conns->refused,
                (unsigned long long)d->commands);
     for (int o = 1; o <= OUTCOMES; o++)

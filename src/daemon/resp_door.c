@@ -98,7 +98,7 @@ static void send_ready(struct resp_session *s)
 /* Nobody has heard that it was granted, and nobody renews it: it would lapse, this is sooner. */
 static void unheard(struct ask *a, struct call *call)
 {
-    struct bound *b = bound_new(&a->door->bounds, &call_op(call)->key);
+    struct bound *b = bound_new(a->door->bounds, &call_op(call)->key);
     if (b) bound_give_back(b, call_token(call));
 }
 
@@ -120,7 +120,7 @@ static void note_answer(struct ask *a, struct call *call)
     if (call_error(call)->code) return;
     if (a->verb == VERB_CLAIM) note_claim(a, call);
     if (a->verb == VERB_PUBLISH || a->verb == VERB_RELEASE)
-        bounds_settled(&a->door->bounds, call_token(call));
+        bounds_settled(a->door->bounds, call_token(call));
 }
 
 static void ask_done(struct call *call, void *ctx)
@@ -154,7 +154,7 @@ static int ask_engine(struct ask *a, struct ask_args *args, struct err *reterr)
     args->call.ctx = a;
     if (a->session->conn->peer_ended) args->call.wait_ms = 0; /* D2 */
     a->may_wait = args->call.wait_ms > 0;
-    if (args->bound) args->call.owner = bound_owner(&d->bounds);
+    if (args->bound) args->call.owner = bound_owner(d->bounds);
     if (a->verb == VERB_PUBLISH && !(args->call.in.value = blob_new(args->value)))
         return err_set(reterr, ERR_NOMEM, "out of memory; nothing was changed");
     int r = engine_call(d->engine, &args->call, &a->call, reterr);
@@ -168,7 +168,7 @@ static int ask(struct resp_session *s, struct ask_args *args, struct err *reterr
     int r = a ? 0 : err_set(reterr, ERR_NOMEM, "out of memory; nothing was changed");
     if (!r && args->bound) {
         r = key_check(&args->call.key, reterr);
-        if (!r && !(a->bound = bound_new(&s->door->bounds, &args->call.key)))
+        if (!r && !(a->bound = bound_new(s->door->bounds, &args->call.key)))
             r = err_set(reterr, ERR_NOMEM, "out of memory; nothing was changed");
     }
     if (!r) r = ask_engine(a, args, reterr);
@@ -322,6 +322,11 @@ static void on_ended(struct conn *c)
     cancel_claims(session_of(c), true);
 }
 
+static void on_cancel(struct conn *c)
+{
+    cancel_claims(session_of(c), false);
+}
+
 /* What is to be changed is changed, although nobody will hear of it. */
 static void on_closed(struct conn *c)
 {
@@ -332,13 +337,12 @@ static void on_closed(struct conn *c)
         a->session = NULL;
         if (!a->call) ask_free(a);
     }
-    bounds_drop(&s->door->bounds, &s->bound);
+    bounds_drop(s->door->bounds, &s->bound);
     free(s->name);
     s->name = NULL;
 }
 
-int resp_door_init(struct resp_door *d, int64_t value_bytes_max, struct rng *rng,
-                   struct err *reterr)
+void resp_door_init(struct resp_door *d, int64_t value_bytes_max)
 {
     list_init(&d->spare_asks);
     d->started_ms = d->loop->now_ms;
@@ -349,28 +353,12 @@ int resp_door_init(struct resp_door *d, int64_t value_bytes_max, struct rng *rng
                                       .inline_bytes_max = RESP_INLINE_BYTES_MAX,
                                       .command_bytes_max =
                                           2 * (size_t)value_bytes_max + RESP_INLINE_BYTES_MAX };
-    return bounds_init(&d->bounds, d->engine, d->loop, rng, reterr);
 }
 
 void resp_door_fini(struct resp_door *d)
 {
     for (struct link *at; (at = list_pop(&d->spare_asks));)
         free(container_of(at, struct ask, link));
-    bounds_fini(&d->bounds);
-}
-
-void resp_door_cancel_claims(struct resp_door *d)
-{
-    list_each (&d->conns->open, at) {
-        struct conn *c = container_of(at, struct conn, link);
-        if (c->door == &resp_door && c->state != CONN_CLOSED)
-            cancel_claims(session_of(c), false);
-    }
-}
-
-bool resp_door_idle(const struct resp_door *d)
-{
-    return bounds_idle(&d->bounds);
 }
 
 const struct door resp_door = {
@@ -381,5 +369,6 @@ const struct door resp_door = {
     .on_bytes = on_bytes,
     .on_room = on_room,
     .on_ended = on_ended,
+    .on_cancel = on_cancel,
     .on_closed = on_closed,
 };

@@ -29,20 +29,14 @@ struct resp_door {
     struct resp_limits limits;
     struct list spare_asks;
     size_t spare_ask_count;
-    struct bounds bounds; /* CLAIM ... BOUND */
+    struct bounds *bounds; /* CLAIM ... BOUND; shared with other doors */
     uint64_t commands;
     struct bytes args[RESP_ARGS_MAX]; /* of the command that is being read */
 };
 
-/* `d` is zeroed, with engine, loop, conns and planes set. */
-int resp_door_init(struct resp_door *d, int64_t value_bytes_max, struct rng *rng,
-                   struct err *reterr);
-void resp_door_fini(
-    struct resp_door *d); /* all connections are closed; the engine is stopped */
-
-/* Ends every claim that is not answered yet, with an error that says to try elsewhere. */
-void resp_door_cancel_claims(struct resp_door *d);
-bool resp_door_idle(const struct resp_door *d); /* is nothing being released any more? */
+/* `d` is zeroed, with engine, loop, conns, bounds and planes set. */
+void resp_door_init(struct resp_door *d, int64_t value_bytes_max);
+void resp_door_fini(struct resp_door *d); /* all connections are closed */
 
 extern const struct door resp_door;
 

@@ -22,6 +22,7 @@ struct scene {
     uv_loop_t uv;
     struct conns conns;
     struct listener listener;
+    struct bounds bounds;
     struct resp_door door;
     char dir[32];
 };
@@ -47,8 +48,11 @@ static void scene_open(struct scene *s)
     s->door.engine = s->engine;
     s->door.loop = &s->world.loop;
     s->door.conns = &s->conns;
+    s->door.bounds = &s->bounds;
     s->door.planes = "memory";
-    cr_assert_eq(resp_door_init(&s->door, 1024, &s->world.rng.base, &err), 0);
+    cr_assert_eq(bounds_init(&s->bounds, s->engine, &s->world.loop, &s->world.rng.base, &err),
+                 0);
+    resp_door_init(&s->door, 1024);
     s->listener.conns = &s->conns;
     s->listener.door = &resp_door;
     s->listener.door_ctx = &s->door;
@@ -84,6 +88,7 @@ static void scene_close(struct scene *s)
     world_settle(&s->world);
     cr_assert(engine_idle(s->engine));
     resp_door_fini(&s->door);
+    bounds_fini(&s->bounds);
     conns_fini(&s->conns);
     engine_free(s->engine);
     world_close(&s->world, s->store);
@@ -187,12 +192,12 @@ Test(resp_door, bound_is_released_until_the_store_has_heard)
     hears(fd, CLAIMED);
     faulty_set(s.store, VERB_RELEASE, FAULT_REFUSE, FAULTY_ALWAYS);
     hang_up(&s, fd);
-    cr_assert(!resp_door_idle(&s.door));
+    cr_assert(!bounds_idle(&s.bounds));
     pass_ms(&s, 60000);
-    cr_assert(!resp_door_idle(&s.door), "D3: it goes on");
+    cr_assert(!bounds_idle(&s.bounds), "D3: it goes on");
     faulty_heal(s.store);
     pass_ms(&s, 2000);
-    cr_assert(resp_door_idle(&s.door));
+    cr_assert(bounds_idle(&s.bounds));
     cr_assert_eq(engine_stats(s.engine).held, 0);
     asked(&s, "ONCE.PEEK s k\n", "*1\r\n$6\r\nabsent\r\n");
     scene_close(&s);
@@ -205,15 +210,15 @@ Test(resp_door, what_was_settled_is_not_bound)
     char token[33], text[128];
     int fd = dial(&s);
     claim(&s, fd, "ONCE.CLAIM s k BOUND\n", token);
-    cr_assert_eq(s.door.bounds.by_token.count, 1);
+    cr_assert_eq(s.bounds.by_token.count, 1);
     snprintf(text, sizeof text, "ONCE.PUBLISH s k %s v\n", token);
     asked(&s, text, "+OK\r\n"); /* by another connection */
-    cr_assert_eq(s.door.bounds.by_token.count, 0);
+    cr_assert_eq(s.bounds.by_token.count, 0);
     claim(&s, fd, "ONCE.CLAIM s k2 BOUND\n", token);
     snprintf(text, sizeof text, "ONCE.RELEASE s k2 %s\n", token);
     say(&s, fd, text);
     hears(fd, "+OK\r\n");
-    cr_assert_eq(s.door.bounds.by_token.count, 0);
+    cr_assert_eq(s.bounds.by_token.count, 0);
     unsigned releases = faulty_count(s.store, VERB_RELEASE);
     hang_up(&s, fd);
     cr_assert_eq(faulty_count(s.store, VERB_RELEASE), releases);
@@ -233,7 +238,7 @@ Test(resp_door, what_was_taken_over_is_not_bound)
     asked(&s, "ONCE.CLAIM s k LEASE 60s\n", CLAIMED);
     faulty_heal(s.store);
     pass_ms(&s, 2000);
-    cr_assert_eq(s.door.bounds.by_token.count, 0);
+    cr_assert_eq(s.bounds.by_token.count, 0);
     hang_up(&s, fd);
     asked(&s, "ONCE.CLAIM s k WAIT 0\n", "*2\r\n$11\r\nin_progress\r\n");
     scene_close(&s);
@@ -332,7 +337,7 @@ Test(resp_door, claims_are_canceled_when_the_daemon_cannot_wait_for_them)
     claim(&s, owner, "ONCE.CLAIM s k\n", token);
     say(&s, fd, "ONCE.CLAIM s k WAIT 60s\n");
     cr_assert_eq(engine_stats(s.engine).waiters, 1);
-    resp_door_cancel_claims(&s.door);
+    conns_cancel(&s.conns);
     go(&s);
     hears(fd, "-UNAVAILABLE nothing was done");
     cr_assert_eq(engine_stats(s.engine).waiters, 0);

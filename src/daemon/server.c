@@ -31,6 +31,7 @@ enum {
     SEND_MS = 30000,
     LINGER_MS = 1000,
     PLANES_TEXT_BYTES = 400,
+    DOORS_MAX = 2,
 };
 
 enum server_state { SERVING, DRAINING, CANCELING, CLOSING, STOPPING, DONE };
@@ -50,13 +51,15 @@ struct server {
     struct store *store;
     struct engine *engine;
     struct conns conns;
+    struct bounds bounds;
     struct resp_door resp;
-    struct listener resp_listener;
+    struct listener listeners[DOORS_MAX];
+    size_t listener_count;
     struct timer step; /* of shutting down */
     int64_t drain_ms;
     once_fact_fn *on_fact;
     void *on_fact_ctx;
-    bool ephemeral, loop_ready, door_ready, conns_ready, stuck;
+    bool ephemeral, loop_ready, doors_ready, conns_ready, stuck;
     char planes[PLANES_TEXT_BYTES];
 };
 
@@ -89,7 +92,7 @@ static void set_state(struct server *s, enum server_state to, int64_t at_most_ms
 static void drain(struct server *s)
 {
     set_state(s, DRAINING, s->drain_ms);
-    listener_close(&s->resp_listener);
+    for (size_t i = 0; i < s->listener_count; i++) listener_close(&s->listeners[i]);
     conns_end(&s->conns, CLOSE_SHUTDOWN);
 }
 
@@ -124,7 +127,7 @@ static void step_over(struct timer *t)
     switch (s->state) {
     case DRAINING:
         set_state(s, CANCELING, STEP_MS);
-        resp_door_cancel_claims(&s->resp);
+        conns_cancel(&s->conns);
         return;
     case CANCELING:
         close_connections(s);
@@ -144,7 +147,7 @@ static void step_over(struct timer *t)
 
 static void go_on_shutting_down(struct server *s)
 {
-    bool alone = s->conns.count == 0 && resp_door_idle(&s->resp);
+    bool alone = s->conns.count == 0 && bounds_idle(&s->bounds);
     bool before_stop = s->state != SERVING && s->state < STOPPING;
     if (before_stop && alone) stop_engine(s);
     if (s->state == STOPPING && engine_idle(s->engine) && store_idle(s->store)) be_done(s);
@@ -283,7 +286,7 @@ static size_t connections_max(size_t wish)
                                                    : DESCRIPTORS_OTHERS;
 }
 
-static int open_doors(struct server *s, const struct server_config *config, struct err *reterr)
+static void open_conns(struct server *s, const struct server_config *config)
 {
     size_t value_bytes_max = (size_t)config->value_bytes_max;
     struct conn_limits limits = {
@@ -297,17 +300,37 @@ static int open_doors(struct server *s, const struct server_config *config, stru
     };
     conns_init(&s->conns, &s->uv, &s->loop, &limits, connections_max(config->connections_max));
     s->conns_ready = true;
+}
+
+static int init_doors(struct server *s, const struct server_config *config, struct err *reterr)
+{
+    int r = bounds_init(&s->bounds, s->engine, &s->loop, &s->rng.base, reterr);
+    if (r) return r;
     s->resp.engine = s->engine;
     s->resp.loop = &s->loop;
     s->resp.conns = &s->conns;
+    s->resp.bounds = &s->bounds;
     s->resp.planes = s->planes;
-    int r = resp_door_init(&s->resp, config->value_bytes_max, &s->rng.base, reterr);
-    if (r) return r;
-    s->door_ready = true;
-    s->resp_listener.conns = &s->conns;
-    s->resp_listener.door = &resp_door;
-    s->resp_listener.door_ctx = &s->resp;
-    return listener_open(&s->resp_listener, config->resp, reterr);
+    resp_door_init(&s->resp, config->value_bytes_max);
+    s->doors_ready = true;
+    return 0;
+}
+
+static bool is_off(const char *address)
+{
+    return strcmp(address, "off") == 0;
+}
+
+static int open_door(struct server *s, const char *address, const struct door *door, void *ctx,
+                     struct err *reterr)
+{
+    if (is_off(address)) return 0;
+    CHECK(s->listener_count < DOORS_MAX);
+    struct listener *l = &s->listeners[s->listener_count++];
+    l->conns = &s->conns;
+    l->door = door;
+    l->door_ctx = ctx;
+    return listener_open(l, address, reterr);
 }
 
 static int open_parts(struct server *s, const struct server_config *config, struct err *reterr)
@@ -326,16 +349,26 @@ static int open_parts(struct server *s, const struct server_config *config, stru
     int r = loop_open(&s->loop, reterr);
     if (!r) r = open_uv(s, reterr);
     if (!r) r = open_planes(s, config, reterr);
-    if (!r) r = open_doors(s, config, reterr);
+    if (!r) open_conns(s, config);
+    if (!r) r = init_doors(s, config, reterr);
+    if (!r) r = open_door(s, config->resp, &resp_door, &s->resp, reterr);
     return r;
+}
+
+/* Before anything is created on disk. */
+static int check_addresses(const struct server_config *config, struct err *reterr)
+{
+    union address checked;
+    if (is_off(config->resp))
+        return err_set(reterr, ERR_INVALID, "every door is off: nobody could ask anything");
+    return address_parse(config->resp, &checked, reterr);
 }
 
 int server_open(const struct server_config *config, struct server **ret_server,
                 struct err *reterr)
 {
-    union address checked;
-    int r = address_parse(config->resp, &checked, reterr);
-    if (r) return r; /* before anything is created on disk */
+    int r = check_addresses(config, reterr);
+    if (r) return r;
     struct server *s = calloc(1, sizeof *s);
     if (!s) return err_set(reterr, ERR_NOMEM, "out of memory opening the server");
     r = open_parts(s, config, reterr);
@@ -347,9 +380,11 @@ int server_open(const struct server_config *config, struct server **ret_server,
     return 0;
 }
 
-const char *server_resp_address(const struct server *s)
+const char *server_address(const struct server *s, const char *door)
 {
-    return s->resp_listener.shown;
+    for (size_t i = 0; i < s->listener_count; i++)
+        if (strcmp(s->listeners[i].door->name, door) == 0) return s->listeners[i].shown;
+    return NULL;
 }
 
 const char *server_planes(const struct server *s)
@@ -435,7 +470,10 @@ void server_close(struct server *s)
         uv_run(&s->uv, UV_RUN_DEFAULT);
         CHECK(uv_loop_close(&s->uv) == 0);
     }
-    if (s->door_ready) resp_door_fini(&s->resp);
+    if (s->doors_ready) {
+        resp_door_fini(&s->resp);
+        bounds_fini(&s->bounds);
+    }
     if (s->conns_ready) conns_fini(&s->conns);
     engine_free(s->engine);
     store_close(s->store);

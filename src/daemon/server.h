@@ -18,7 +18,7 @@ struct server;
 
 struct server_config {
     const char *ledger, *coord, *data_dir; /* as in once_config; used while opening only */
-    const char *resp;                      /* address of the RESP door: listen.h */
+    const char *resp;                      /* address of the RESP door: listen.h, or "off" */
     int64_t value_bytes_max;
     size_t waiters_max;
     int64_t patience_ms, sweep_ms; /* as in once_config */
@@ -38,9 +38,10 @@ struct server_config {
 /* Listens when it returns 0; answers from server_run() on. */
 int server_open(const struct server_config *config, struct server **ret_server,
                 struct err *reterr);
-const char *server_resp_address(const struct server *s); /* with the port that was chosen */
-const char *server_planes(const struct server *s);       /* without passwords */
-bool server_durable(const struct server *s); /* does the store outlive the process? */
+/* Of the door "resp", with the port that was chosen; NULL: it is off. */
+const char *server_address(const struct server *s, const char *door);
+const char *server_planes(const struct server *s); /* without passwords */
+bool server_durable(const struct server *s);       /* does the store outlive the process? */
 
 /* Until SIGTERM or SIGINT. Not 0: a store kept what it was given for too long; the process has to
  * end without closing the server. */
