@@ -23,6 +23,13 @@ static int64_t monotonic_ms(void *ctx)
     return read_ms(CLOCK_BOOTTIME);
 }
 
+int64_t clock_measure_us(void)
+{
+    struct timespec ts;
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return (int64_t)ts.tv_sec * 1000000 + ts.tv_nsec / 1000;
+}
+
 struct clock clock_wall(void)
 {
     return (struct clock){ .now_ms = wall_ms };

@@ -20,4 +20,6 @@ static inline int64_t clock_now_ms(const struct clock *c)
 struct clock clock_wall(void);
 struct clock clock_monotonic(void); /* goes on while the machine sleeps: leases do, too */
 
+int64_t clock_measure_us(void); /* monotonic, from anywhere: for differences */
+
 #endif

@@ -192,6 +192,7 @@ static void run_ios(struct loop *l)
 void loop_update(struct loop *l, int64_t now_ms)
 {
     if (now_ms > l->now_ms) l->now_ms = now_ms;
+    l->now_us = l->read_us ? l->read_us() : l->now_ms * 1000;
 }
 
 void loop_turn(struct loop *l, int64_t now_ms)

@@ -41,7 +41,9 @@ struct io {
 enum { LOOP_EVENTS_MAX = 32 };
 
 struct loop {
-    int64_t now_ms; /* monotonic; the time of the current turn */
+    int64_t now_ms;           /* monotonic; the time of the current turn */
+    int64_t now_us;           /* the same, only for measuring how long something took */
+    int64_t (*read_us)(void); /* where that comes from; NULL: from now_ms */
     struct heap timers;
     struct list tasks, sources;
     unsigned submitting; /* > 0 inside store_submit(): no op may finish now */

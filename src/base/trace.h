@@ -35,13 +35,14 @@ struct trace_event {
 struct trace {
     void (*emit)(void *ctx, const struct trace_event *event); /* NULL: nobody listens */
     void *ctx;
+    unsigned mute; /* bits by kind: what nobody wants to hear now */
 };
 
 const char *trace_name(enum trace_kind kind);
 
 static inline void trace_emit(const struct trace *t, struct trace_event event)
 {
-    if (t && t->emit) t->emit(t->ctx, &event);
+    if (t && t->emit && !(t->mute & 1u << event.kind)) t->emit(t->ctx, &event);
 }
 
 #endif

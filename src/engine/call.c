@@ -27,6 +27,7 @@ void call_set_state(struct call *c, enum call_state to)
                                                        .key = c->args.key.name,
                                                        .number = to,
                                                        .text = call_state_name[to] });
+    if (to == CALL_PARKED) c->waited = true;
     c->state = to;
 }
 
@@ -88,6 +89,16 @@ static void give_back(struct call *c)
     engine_abandon(c->engine, &c->args.key, &c->op->in.token);
 }
 
+static void count_answer(struct call *c)
+{
+    struct engine_stats *stats = &c->engine->stats;
+    uint64_t took_us = (uint64_t)(c->engine->loop->now_us - c->started_us);
+    if (c->args.verb == VERB_CLAIM) stats->outcomes[c->out.outcome]++;
+    stats->degraded += c->out.degraded;
+    histogram_add(c->waited ? &stats->waits : &stats->times[c->args.verb], &histogram_us,
+                  took_us);
+}
+
 void call_finish(struct call *c, const struct answer *out)
 {
     if (out->outcome != OUTCOME_CLAIMED) give_back(c);
@@ -95,7 +106,7 @@ void call_finish(struct call *c, const struct answer *out)
     c->out = *out;
     blob_ref(c->out.value);
     c->err.code = 0;
-    if (c->args.verb == VERB_CLAIM) c->engine->stats.outcomes[out->outcome]++;
+    count_answer(c);
     finish(c);
 }
 
@@ -109,6 +120,10 @@ void call_finish_err(struct call *c, int code, const char *text)
     give_back(c);
     if (settles(c)) lease_settling(c->engine, &c->args.in.token, false);
     if (c->maybe) code = ERR_AMBIGUOUS;
+    if (code == ERR_CANCELED)
+        c->engine->stats.canceled++;
+    else
+        c->engine->stats.failed++;
     err_set(&c->err, code, "%s", text);
     finish(c);
 }
@@ -355,7 +370,11 @@ int engine_call(struct engine *e, const struct call_args *args, struct call **re
         op_free(op);
         return err_set(reterr, ERR_NOMEM, "out of memory; nothing was changed");
     }
-    *c = (struct call){ .engine = e, .args = *args, .op = op, .started_ms = e->loop->now_ms };
+    *c = (struct call){ .engine = e,
+                        .args = *args,
+                        .op = op,
+                        .started_ms = e->loop->now_ms,
+                        .started_us = e->loop->now_us };
     c->args.key = op->key;
     c->args.in = op->in;
     op->all_scopes = args->all_scopes;

@@ -15,6 +15,7 @@
 #ifndef ENGINE_ENGINE_H
 #define ENGINE_ENGINE_H
 
+#include "base/histogram.h"
 #include "base/map.h"
 #include "store/store.h"
 
@@ -36,7 +37,12 @@ struct engine_config {
 struct engine_stats {
     uint64_t outcomes[OUTCOMES + 1]; /* claims, by outcome */
     uint64_t takeovers, promoted, lost, renewals, ambiguous, swept;
+    uint64_t degraded; /* answers that coord had no part in */
+    uint64_t failed;   /* calls that ended without an answer, the canceled ones apart */
+    uint64_t canceled;
     size_t waiters, held;
+    /* How long calls took that got an answer: by verb, and those that had to wait apart. */
+    struct histogram times[VERBS], waits;
 };
 
 typedef void call_done(struct call *call, void *ctx);

@@ -45,7 +45,8 @@ struct call {
     struct call_args args; /* key and request views point into the op */
     struct op *op;
     struct timer timer; /* parked: the deadline; backing off: the next try */
-    int64_t started_ms, asked_ms;
+    int64_t started_ms, started_us, asked_ms;
+    bool waited;               /* it was parked */
     unsigned tries;            /* failed so far, in a row */
     bool maybe;                /* an earlier try may have counted */
     struct waitlist *waitlist; /* while parked, or asking on its behalf */

@@ -39,6 +39,12 @@ static bool lanes_idle(const struct store *s)
     return true;
 }
 
+static void lanes_meters(struct store *s, const char *plane, meter_say *say, void *ctx)
+{
+    struct lanes *l = (struct lanes *)s;
+    for (unsigned i = 0; i < l->count; i++) store_meters(l->lanes[i], plane, say, ctx);
+}
+
 static void lanes_close(struct store *s)
 {
     struct lanes *l = (struct lanes *)s;
@@ -52,6 +58,7 @@ static const struct store_class lanes_class = {
     .submit = lanes_submit,
     .cancel = lanes_cancel,
     .idle = lanes_idle,
+    .meters = lanes_meters,
 };
 
 int lanes_open(struct store **lanes, unsigned count, const struct store_env *env,

@@ -45,6 +45,8 @@ struct offload {
     size_t awaited;  /* the worker sleeps until so many are queued; 0: it does not */
     size_t expected; /* so many would be queued if all who were just answered ask again */
     bool stop, watching, foreign;
+    struct histogram batches; /* ops in each */
+    uint64_t connects;        /* of the inner store, after the last batch */
 
     int64_t looked_ms; /* worker only: for foreign writes */
     pthread_t thread;
@@ -136,6 +138,7 @@ static size_t take_batch(struct offload *o, struct op **ops, bool *ret_watching)
     for (struct link *at; count < OFFLOAD_BATCH_MAX && (at = list_pop(&o->queued));)
         ops[count++] = container_of(at, struct op, link);
     o->queued_count -= count;
+    if (count) histogram_add(&o->batches, &histogram_many, count);
     o->awaited = count == 0;
     *ret_watching = o->watching;
     pthread_mutex_unlock(&o->lock);
@@ -146,6 +149,7 @@ static void hand_back(struct offload *o, struct op **ops, size_t count)
 {
     pthread_mutex_lock(&o->lock);
     o->expected = o->queued_count + count; /* before any of them can know */
+    o->connects = o->inner->connects;
     bool was_empty = list_empty(&o->executed);
     for (size_t i = 0; i < count; i++) list_append(&o->executed, &ops[i]->link);
     pthread_mutex_unlock(&o->lock);
@@ -287,6 +291,18 @@ static void offload_cancel(struct store *s, struct op *op)
     loop_wake(s->loop);
 }
 
+static void offload_meters(struct store *s, const char *plane, meter_say *say, void *ctx)
+{
+    struct offload *o = (struct offload *)s;
+    pthread_mutex_lock(&o->lock);
+    struct histogram batches = o->batches;
+    uint64_t connects = o->connects;
+    pthread_mutex_unlock(&o->lock);
+    say(ctx, &(struct meter){ .id = METER_BATCH, .plane = plane, .histogram = &batches });
+    if (connects) /* a file is not connected to */
+        say(ctx, &(struct meter){ .id = METER_CONNECTS, .plane = plane, .value = connects });
+}
+
 static void offload_close(struct store *s)
 {
     struct offload *o = (struct offload *)s;
@@ -310,6 +326,7 @@ static const struct store_class offload_class = {
     .close = offload_close,
     .submit = offload_submit,
     .cancel = offload_cancel,
+    .meters = offload_meters,
 };
 
 static int offload_start(struct offload *o, struct err *reterr)
@@ -332,7 +349,10 @@ int offload_open(struct store *inner, const struct store_env *env, struct store 
         store_close(inner);
         return err_set(reterr, ERR_NOMEM, "out of memory opening a store");
     }
-    *o = (struct offload){ .inner = inner, .work_fd = -1, .source.run = offload_collect };
+    *o = (struct offload){ .inner = inner,
+                           .work_fd = -1,
+                           .source.run = offload_collect,
+                           .connects = inner->connects };
     o->base = (struct store){
         .class = &offload_class, .caps = inner->caps, .loop = env->loop, .epoch = inner->epoch
     };

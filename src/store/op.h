@@ -134,7 +134,7 @@ struct op {
     bool refused;            /* tiered: by itself, and about to finish */
     void *step;              /* tiered: ready for what coord has to be told */
     struct loop *loop;
-    int64_t submitted_ms;
+    int64_t submitted_ms, submitted_us; /* us: for measuring */
     struct op_frame frames[OP_FRAMES_MAX];
     unsigned depth;
 

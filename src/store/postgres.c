@@ -545,6 +545,7 @@ static void postgres_exec(struct store *base, struct op **ops, size_t count)
             exec_unkeyed(s, ops[i]);
         i += keyed ? keyed : 1;
     }
+    base->connects = s->db.connects;
 }
 
 /* ---- life ---- */
@@ -568,6 +569,7 @@ static int settle(struct postgres *s, const struct store_env *env, struct err *r
     if (!r) r = postgres_schema_settle(&s->db, reterr);
     if (!r) r = read_slots(s, reterr);
     s->base.epoch = (uint64_t)s->epoch;
+    s->base.connects = s->db.connects;
     return r;
 }
 

@@ -391,6 +391,7 @@ static int connect_now(struct pgdb *db, struct err *reterr)
         return r;
     }
     PQsetNoticeProcessor(db->conn, no_notice, NULL);
+    db->connects++;
     memset(db->uses, 0, sizeof db->uses);
     memset(db->prepared, 0, sizeof db->prepared);
     return 0;

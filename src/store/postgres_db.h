@@ -106,6 +106,7 @@ struct pgdb {
 
     struct rng_seeded jitter; /* its own: the shell's is used on another thread */
     unsigned refusals;        /* connection attempts that failed in a row */
+    uint64_t connects;        /* those that did not, so far */
     int64_t retry_at_ms;      /* monotonic; before that the last refusal is repeated */
     struct err refusal;
 };

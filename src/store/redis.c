@@ -289,6 +289,13 @@ static void redis_cancel(struct store *s, struct op *op)
     redis_finish(r, op);
 }
 
+static void redis_meters(struct store *s, const char *plane, meter_say *say, void *ctx)
+{
+    const struct redis *r = (const struct redis *)s;
+    say(ctx, &(struct meter){ .id = METER_BATCH, .plane = plane, .histogram = &r->batches });
+    say(ctx, &(struct meter){ .id = METER_CONNECTS, .plane = plane, .value = r->connects });
+}
+
 static void redis_close(struct store *s)
 {
     struct redis *r = (struct redis *)s;
@@ -353,4 +360,5 @@ const struct store_class redis_class = {
     .close = redis_close,
     .submit = redis_submit,
     .cancel = redis_cancel,
+    .meters = redis_meters,
 };

@@ -199,8 +199,10 @@ struct redis {
     struct conn inbox_conn;
     struct command subscribe;
     bool inbox_pinged;
-    uint64_t heard;   /* counts what came by the inbox, and its comings and goings */
-    size_t in_flight; /* ops, the parked ones too */
+    uint64_t heard;           /* counts what came by the inbox, and its comings and goings */
+    size_t in_flight;         /* ops, the parked ones too */
+    struct histogram batches; /* ops in each */
+    uint64_t connects;        /* connections that became ready */
 };
 
 void redis_finish(struct redis *r, struct op *op);  /* its err or out is set; told next turn */

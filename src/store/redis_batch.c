@@ -321,6 +321,7 @@ bool batch_send(struct lane *l, struct list *queue, bool asking)
     b->command = (struct command){ .answered = batch_answered, .gone = batch_gone };
     link_init(&b->command.link);
     batch_fill(b, queue);
+    histogram_add(&l->node->redis->batches, &histogram_many, b->count);
     const struct op *first = b->ops[0];
     b->command.deadline_ms = first->submitted_ms + l->node->redis->options.timeout_ms;
     l->batches++;

@@ -48,6 +48,7 @@ static void set_state(struct conn *c, enum conn_state to)
     CHECK(conn_arrow[c->state] & BIT(to));
     if (is_under_way(to) && !is_under_way(c->state)) c->redis->base.loop->owed++;
     if (is_under_way(c->state) && !is_under_way(to)) c->redis->base.loop->owed--;
+    if (to == CONN_READY) c->redis->connects++;
     c->state = to;
 }
 

@@ -110,6 +110,11 @@ bool store_idle(const struct store *s)
     return !s->class->idle || s->class->idle(s);
 }
 
+void store_meters(struct store *s, const char *plane, meter_say *say, void *ctx)
+{
+    if (s->class->meters) s->class->meters(s, plane, say, ctx);
+}
+
 void store_submit(struct store *s, struct op *op)
 {
     CHECK(s->class->submit);
@@ -119,6 +124,7 @@ void store_submit(struct store *s, struct op *op)
     op->loop = s->loop;
     op->canceled = op->parked = op->polled = false;
     op->submitted_ms = s->loop->now_ms;
+    op->submitted_us = s->loop->now_us;
     s->loop->submitting++;
     s->class->submit(s, op);
     s->loop->submitting--;

@@ -24,6 +24,7 @@
 #include "base/loop.h"
 #include "base/random.h"
 #include "base/trace.h"
+#include "store/meter.h"
 #include "store/op.h"
 
 enum store_caps {
@@ -62,6 +63,9 @@ struct store_class {
     /* Does it still do something that no caller waits for? NULL: never. */
     bool (*idle)(const struct store *);
 
+    /* Says what it has counted, under the name of this plane. NULL: nothing. */
+    void (*meters)(struct store *, const char *plane, meter_say *say, void *ctx);
+
     /* Brings the schema up to date, or says the SQL for it. NULL: opening does it. */
     int (*migrate)(const char *rest, const struct store_env *env, bool print, store_say *say,
                    void *ctx, struct err *reterr);
@@ -86,6 +90,7 @@ struct store {
     struct loop *loop;
     int64_t timeout_ms; /* how long it may take to answer; 0: it does not say */
     uint64_t epoch;     /* random at creation; another one: everything was forgotten */
+    uint64_t connects;  /* exec stores: made to a server so far; written by exec() alone */
 };
 
 /* Opens "scheme:rest" and wraps it so that it takes submit. */
@@ -100,6 +105,9 @@ int store_migrate(const char *url, const struct store_env *env, bool print, stor
 void store_close(struct store *s); /* NULL is fine; no op may be in flight, and store_idle() */
 
 bool store_idle(const struct store *s); /* may it be closed? */
+
+/* What it and everything below it has counted. A tiered store says which plane. */
+void store_meters(struct store *s, const char *plane, meter_say *say, void *ctx);
 
 void store_submit(struct store *s, struct op *op);
 void store_cancel(struct store *s, struct op *op); /* a hint: it still finishes exactly once */

@@ -43,6 +43,7 @@ struct tiered {
     struct list refused; /* ops to be failed in the next turn */
     struct task refuse;
     size_t steps; /* coord steps in flight, also those that nobody waits for any more */
+    uint64_t opened, late, amnesia; /* so far: the breaker, steps, epochs of coord */
 };
 
 /* One step at coord on behalf of an op, or of nobody (parent NULL). The op goes on when the
@@ -81,6 +82,7 @@ static void breaker_set(struct tiered *t, bool open)
 {
     if (t->open == open) return;
     t->open = open;
+    t->opened += open;
     trace_emit(t->trace, (struct trace_event){ .kind = TRACE_BREAKER,
                                                .number = open,
                                                .text = open ? "open" : "closed" });
@@ -111,9 +113,11 @@ static void coord_worked(struct tiered *t, uint64_t epoch)
 {
     t->failures = 0;
     breaker_set(t, false);
-    if (t->coord_epoch && t->coord_epoch != epoch)
+    if (t->coord_epoch && t->coord_epoch != epoch) {
+        t->amnesia++;
         trace_emit(t->trace,
                    (struct trace_event){ .kind = TRACE_AMNESIA, .number = (int64_t)epoch });
+    }
     t->coord_epoch = epoch;
 }
 
@@ -160,6 +164,7 @@ static void step_overdue(struct timer *timer)
 {
     struct step *s = container_of(timer, struct step, deadline);
     s->overdue = true;
+    s->tiered->late++;
     coord_hangs(s->tiered);
     store_cancel(s->tiered->coord, s->op);
     go_on(s->tiered, s->parent, s->then, NULL);
@@ -625,6 +630,21 @@ static bool tiered_idle(const struct store *s)
     return t->steps == 0 && store_idle(t->coord) && store_idle(t->ledger);
 }
 
+static void tiered_meters(struct store *s, const char *plane, meter_say *say, void *ctx)
+{
+    const struct tiered *t = (const struct tiered *)s;
+    (void)plane; /* it stands for both */
+    const struct meter own[] = {
+        { .id = METER_BREAKER, .plane = "coord", .value = t->open },
+        { .id = METER_OPENED, .plane = "coord", .value = t->opened },
+        { .id = METER_LATE, .plane = "coord", .value = t->late },
+        { .id = METER_AMNESIA, .plane = "coord", .value = t->amnesia },
+    };
+    for (size_t i = 0; i < sizeof own / sizeof own[0]; i++) say(ctx, &own[i]);
+    store_meters(t->coord, "coord", say, ctx);
+    store_meters(t->ledger, "ledger", say, ctx);
+}
+
 static void tiered_close(struct store *s)
 {
     struct tiered *t = (struct tiered *)s;
@@ -642,6 +662,7 @@ static const struct store_class tiered_class = {
     .submit = tiered_submit,
     .cancel = tiered_cancel,
     .idle = tiered_idle,
+    .meters = tiered_meters,
 };
 
 int tiered_open(struct store *coord, struct store *ledger, const struct tiered_options *options,
