@@ -83,6 +83,9 @@ Test(call, claim_publish_claim)
     cr_assert(strcmp(other.value, "A") == 0);
     struct engine_stats stats = engine_stats(engine);
     cr_assert(stats.outcomes[OUTCOME_CLAIMED] == 1 && stats.outcomes[OUTCOME_CACHED] == 1);
+    cr_assert(histogram_count(&stats.times[VERB_CLAIM]) == 2);
+    cr_assert(histogram_count(&stats.times[VERB_PUBLISH]) == 1);
+    cr_assert(histogram_count(&stats.waits) == 0 && stats.degraded == 0 && stats.failed == 0);
 }
 
 Test(call, every_claim_has_a_token_of_its_own)

@@ -109,7 +109,9 @@ Test(wait, publish_answers_everybody)
         expect(&crowd[i], OUTCOME_CACHED);
         cr_assert(strcmp(crowd[i].value, "A") == 0 && crowd[i].waited_ms == 10);
     }
-    cr_assert(engine_stats(engine).waiters == 0);
+    struct engine_stats stats = engine_stats(engine);
+    cr_assert(stats.waiters == 0);
+    cr_assert(histogram_count(&stats.waits) == CROWD && stats.waits.sum == CROWD * 10000);
 }
 
 Test(wait, a_crowd_costs_as_much_as_one)
