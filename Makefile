@@ -42,7 +42,7 @@ else
 OPT := -O1 -fno-omit-frame-pointer -U_FORTIFY_SOURCE
 SANFLAGS := $(patsubst asan,-fsanitize=address,$(patsubst ubsan,-fsanitize=undefined -fno-sanitize-recover=undefined,$(patsubst tsan,-fsanitize=thread,$(subst $(comma), ,$(SAN)))))
 endif
-DEPS := sqlite3 libpq hiredis libcrypto jansson libuv
+DEPS := sqlite3 libpq hiredis libssl libcrypto jansson libuv
 PQ_CFLAGS := $(shell pkg-config --cflags-only-I libpq 2>/dev/null)
 CPPFLAGS_ALL = -Iinclude -Isrc -I. $(PQ_CFLAGS) -D_GNU_SOURCE $(DEFS) $(CPPFLAGS)
 CFLAGS_ALL = -std=gnu11 -g $(OPT) -fPIC -fvisibility=hidden -pthread $(WARN) $(WERROR) $(HARDEN) $(SANFLAGS) $(CFLAGS)
@@ -103,7 +103,7 @@ $(BUILD)/libonce.so: $(lib_obj) src/lib/once.map
 		-Wl,--no-undefined $(filter-out -pie,$(LDFLAGS_ALL)) $(lib_obj) $(LIBS) -o $@
 
 # What the command needs besides the library's: the library itself is never linked with these.
-CLI_LIBS := -lcrypto -ljansson -luv
+CLI_LIBS := -lssl -lcrypto -ljansson -luv
 
 $(BUILD)/once: $(cli_obj) $(daemon_obj) $(internal)
 	$(Q)$(CC) $(LDFLAGS_ALL) $^ $(LIBS) $(CLI_LIBS) -o $@
