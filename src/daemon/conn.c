@@ -19,12 +19,25 @@ static void set_state(struct conn *c, enum conn_state to)
     c->state = to;
 }
 
+const char *close_name(enum close_reason why)
+{
+#define CLOSE_NAME(id, name, text) [id] = name,
+    static const char *const names[] = { CLOSE_LIST(CLOSE_NAME) };
+#undef CLOSE_NAME
+    return names[why];
+}
+
 const char *close_text(enum close_reason why)
 {
-#define CLOSE_TEXT(id, text) [id] = text,
+#define CLOSE_TEXT(id, name, text) [id] = text,
     static const char *const texts[] = { CLOSE_LIST(CLOSE_TEXT) };
 #undef CLOSE_TEXT
     return texts[why];
+}
+
+static struct door_stats *stats_of(const struct conn *c)
+{
+    return &c->all->stats[c->door->id];
 }
 
 static void touch(struct conn *c)
@@ -62,7 +75,8 @@ void conn_close(struct conn *c, enum close_reason why)
     if (c->state == CONN_CLOSED) return;
     if (c->state == CONN_OPEN) c->why = why;
     set_state(c, CONN_CLOSED);
-    c->all->closed[c->why]++;
+    stats_of(c)->closed[c->why]++;
+    stats_of(c)->open--;
     timer_stop(c->all->loop, &c->timer);
     link_remove(&c->dirty);
     c->door->on_closed(c);
@@ -169,6 +183,7 @@ static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
         conn_close(c, CLOSE_BROKEN);
         return;
     }
+    stats_of(c)->in_bytes += (size_t)n;
     if (c->refused) return; /* lingering: taken and dropped */
     loop_update(c->all->loop, clock_now_ms(&c->all->clock));
     take(c, (uint8_t *)buf->base, (size_t)n);
@@ -243,6 +258,7 @@ static void flush(struct conn *c)
         return;
     }
     size_t done = n > 0 ? (size_t)n : 0;
+    stats_of(c)->out_bytes += c->out.len;
     if (done == c->out.len)
         release_out(c);
     else
@@ -434,7 +450,7 @@ static void tune(struct conn *c)
 
 static void turn_away(struct conn *c)
 {
-    c->all->refused++;
+    stats_of(c)->refused++;
     buf_add(conn_out(c), bytes_str(c->door->full_text));
     conn_end(c, CLOSE_LIMIT);
 }
@@ -449,7 +465,9 @@ void conn_accept(struct conns *all, uv_stream_t *listener, const struct door *do
     }
     list_append(&all->open, &c->link);
     all->count++;
-    c->id = ++all->accepted;
+    c->id = ++all->ids;
+    stats_of(c)->accepted++;
+    stats_of(c)->open++;
     door->on_opened(c);
     if (uv_accept(listener, &c->uv.stream) < 0) {
         conn_close(c, CLOSE_BROKEN);

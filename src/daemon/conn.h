@@ -25,7 +25,11 @@
 
 struct conn;
 
+/* Which one, for what is counted by door. */
+enum door_id { DOOR_RESP, DOOR_HTTP, DOORS };
+
 struct door {
+    enum door_id id;
     const char *name;
     size_t session_bytes;  /* of conn->session: the door's own, zeroed */
     uint32_t owed_max;     /* of one connection; 0: as many as the limits allow */
@@ -40,20 +44,21 @@ struct door {
     void (*on_closed)(struct conn *c); /* the last call: whoever answers later finds nobody */
 };
 
-/* id, text */
+/* id, name, text */
 #define CLOSE_LIST(X)                                                                          \
-    X(CLOSE_ENDED, "the peer closed it")                                                       \
-    X(CLOSE_BROKEN, "it broke")                                                                \
-    X(CLOSE_REFUSED, "the input was refused, or it asked to quit")                             \
-    X(CLOSE_SLOW_INPUT, "a command was begun and not completed in time")                       \
-    X(CLOSE_SLOW_OUTPUT, "answers were not taken in time")                                     \
-    X(CLOSE_LIMIT, "a limit or memory was exceeded")                                           \
-    X(CLOSE_SHUTDOWN, "the daemon stops")
+    X(CLOSE_ENDED, "ended", "the peer closed it")                                              \
+    X(CLOSE_BROKEN, "broken", "it broke")                                                      \
+    X(CLOSE_REFUSED, "refused", "the input was refused, or it asked to quit")                  \
+    X(CLOSE_SLOW_INPUT, "slow_input", "a command was begun and not completed in time")         \
+    X(CLOSE_SLOW_OUTPUT, "slow_output", "answers were not taken in time")                      \
+    X(CLOSE_LIMIT, "limit", "a limit or memory was exceeded")                                  \
+    X(CLOSE_SHUTDOWN, "shutdown", "the daemon stops")
 
-#define CLOSE_ENUM(id, text) id,
+#define CLOSE_ENUM(id, name, text) id,
 enum close_reason { CLOSE_LIST(CLOSE_ENUM) CLOSE_REASONS };
 #undef CLOSE_ENUM
 
+const char *close_name(enum close_reason why);
 const char *close_text(enum close_reason why);
 
 enum { CONN_INPUT_BYTES = 64 * 1024, CONN_SPARE_BYTES = 16 * 1024, CONN_SPARES_MAX = 64 };
@@ -68,6 +73,13 @@ struct conn_limits {
     int64_t linger_ms;
 };
 
+/* What is counted, by door. */
+struct door_stats {
+    uint64_t accepted, refused, closed[CLOSE_REASONS];
+    uint64_t in_bytes, out_bytes;
+    size_t open;
+};
+
 /* All connections of a process, and what they share. */
 struct conns {
     uv_loop_t *uv;
@@ -77,7 +89,8 @@ struct conns {
     struct list open;  /* every conn that is not freed */
     struct list dirty; /* to be looked at in conns_settle() */
     size_t count, count_max;
-    uint64_t accepted, refused, closed[CLOSE_REASONS];
+    uint64_t ids; /* given to connections so far */
+    struct door_stats stats[DOORS];
     uint8_t *spares[CONN_SPARES_MAX]; /* memory for answers */
     size_t spare_count;
     uint8_t input[CONN_INPUT_BYTES];

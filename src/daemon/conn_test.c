@@ -200,7 +200,7 @@ Test(conn, answers_and_keeps_nothing)
     go(&s);
     cr_assert_null(s.last);
     cr_assert_eq(s.ended, 1);
-    cr_assert_eq(s.conns.closed[CLOSE_ENDED], 1);
+    cr_assert_eq(s.conns.stats[door.id].closed[CLOSE_ENDED], 1);
     scene_close(&s);
 }
 
@@ -220,7 +220,7 @@ Test(conn, half_a_command_does_not_wait_for_ever)
     cr_assert(s.last);
     pass_ms(&s, 1);
     cr_assert_null(s.last, "K4");
-    cr_assert_eq(s.conns.closed[CLOSE_SLOW_INPUT], 1);
+    cr_assert_eq(s.conns.stats[door.id].closed[CLOSE_SLOW_INPUT], 1);
     close(fd);
     scene_close(&s);
 }
@@ -240,7 +240,7 @@ Test(conn, who_does_not_listen_is_not_answered_for_ever)
     cr_assert(s.last);
     pass_ms(&s, 1);
     cr_assert_null(s.last, "K4");
-    cr_assert_eq(s.conns.closed[CLOSE_SLOW_OUTPUT], 1);
+    cr_assert_eq(s.conns.stats[door.id].closed[CLOSE_SLOW_OUTPUT], 1);
     close(fd);
     scene_close(&s);
 }
@@ -332,7 +332,7 @@ Test(conn, an_answer_in_front_of_the_end_arrives)
     close(fd);
     go(&s);
     cr_assert_null(s.last, "K5");
-    cr_assert_eq(s.conns.closed[CLOSE_REFUSED], 1);
+    cr_assert_eq(s.conns.stats[door.id].closed[CLOSE_REFUSED], 1);
     fd = dial(&s);
     say(&s, fd, "q");
     pass_ms(&s, 1000);
@@ -352,7 +352,7 @@ Test(conn, one_too_many)
     close(second);
     go(&s);
     cr_assert_eq(s.conns.count, 1);
-    cr_assert_eq(s.conns.refused, 1);
+    cr_assert_eq(s.conns.stats[door.id].refused, 1);
     int third = dial(&s);
     hears(third, "full", true);
     close(first);
@@ -384,6 +384,6 @@ Test(conn, ends_when_the_daemon_does)
     close(owed);
     go(&s);
     cr_assert_eq(s.conns.count, 0);
-    cr_assert_eq(s.conns.closed[CLOSE_SHUTDOWN], 2);
+    cr_assert_eq(s.conns.stats[door.id].closed[CLOSE_SHUTDOWN], 2);
     scene_close(&s);
 }

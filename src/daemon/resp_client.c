@@ -228,6 +228,7 @@ void resp_quit(struct resp_session *s, const struct resp_command *in, struct res
 static void info_text(const struct resp_door *d, struct buf *text)
 {
     struct engine_stats stats = engine_stats(d->engine);
+    const struct door_stats *clients = &d->conns->stats[DOOR_RESP];
     buf_printf(text,
                "# Server\r\nonce_version:%s\r\nredis_version:" REDIS_VERSION
                "\r\nredis_mode:standalone\r\nprocess_id:%ld\r\nuptime_in_seconds:%lld\r\n"
@@ -239,8 +240,8 @@ static void info_text(const struct resp_door *d, struct buf *text)
                "bound_claims:%zu\r\n\r\n# Stats\r\n"
                "total_connections_received:%llu\r\nrejected_connections:%llu\r\n"
                "total_commands_processed:%llu\r\n",
-               d->conns->count, d->conns->count_max, stats.waiters, d->bounds->by_token.count,
-               (unsigned long long)d->conns->accepted, (unsigned long long)d->conns->refused,
+               clients->open, d->conns->count_max, stats.waiters, d->bounds->by_token.count,
+               (unsigned long long)clients->accepted, (unsigned long long)clients->refused,
                (unsigned long long)d->commands);
     for (int o = 1; o <= OUTCOMES; o++)
         if (stats.outcomes[o])

@@ -362,6 +362,7 @@ void resp_door_fini(struct resp_door *d)
 }
 
 const struct door resp_door = {
+    .id = DOOR_RESP,
     .name = "resp",
     .session_bytes = sizeof(struct resp_session),
     .full_text = "-ERR max number of clients reached\r\n",

@@ -341,6 +341,7 @@ static int open_parts(struct server *s, const struct server_config *config, stru
     s->on_fact_ctx = config->on_fact_ctx;
     timer_init(&s->step, step_over);
     loop_init(&s->loop, now_ms(s));
+    s->loop.read_us = clock_measure_us;
     s->loop_ready = true;
     rng_system_init(&s->rng);
     s->env = (struct store_env){
