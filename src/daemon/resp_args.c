@@ -15,7 +15,7 @@ bool resp_word_is(struct bytes word, const char *name)
 
 /* ---- options: a word, and mostly its value ---- */
 
-enum option_kind { OPTION_MS, OPTION_COUNT, OPTION_BYTES, OPTION_FLAG };
+enum option_kind { OPTION_MS, OPTION_COUNT, OPTION_BYTES, OPTION_FLAG, OPTION_TOKEN };
 
 struct option {
     const char *name;
@@ -44,6 +44,15 @@ static int take_count(const struct option *o, struct bytes text, void *at, struc
     return 0;
 }
 
+static int take_token(struct bytes text, struct token *at, struct err *reterr)
+{
+    static const struct token none;
+    if (hex_decode(text, at->bytes, sizeof at->bytes) && !token_eq(at, &none)) return 0;
+    return err_set(reterr, ERR_INVALID,
+                   "a token is %zu hexadecimal digits, as ONCE.CLAIM gave it",
+                   2 * sizeof at->bytes);
+}
+
 static int take_value(const struct option *o, struct bytes text, struct ask_args *into,
                       struct err *reterr)
 {
@@ -56,6 +65,8 @@ static int take_value(const struct option *o, struct bytes text, struct ask_args
     case OPTION_BYTES:
         *(struct bytes *)at = text;
         return 0;
+    case OPTION_TOKEN:
+        return take_token(text, at, reterr);
     case OPTION_FLAG:
         *(bool *)at = true;
         return 0;
@@ -99,16 +110,37 @@ static const struct option claim_options[] = {
     { "RETAIN", OPTION_MS, offsetof(struct ask_args, call.in.retain_ms) },
     { "FP", OPTION_BYTES, offsetof(struct ask_args, call.in.fingerprint) },
     { "BOUND", OPTION_FLAG, offsetof(struct ask_args, bound) },
+    { "TOKEN", OPTION_TOKEN, offsetof(struct ask_args, call.in.token) },
+    { "META", OPTION_FLAG, offsetof(struct ask_args, meta) },
     { 0 },
 };
 
 static const struct option publish_options[] = {
     { "RETAIN", OPTION_MS, offsetof(struct ask_args, call.in.retain_ms) },
+    { "OMIT", OPTION_FLAG, offsetof(struct ask_args, omit) },
+    { "META", OPTION_FLAG, offsetof(struct ask_args, meta) },
     { 0 },
 };
 
 static const struct option renew_options[] = {
     { "LEASE", OPTION_MS, offsetof(struct ask_args, call.in.lease_ms) },
+    { "META", OPTION_FLAG, offsetof(struct ask_args, meta) },
+    { 0 },
+};
+
+static const struct option peek_options[] = {
+    { "TOKEN", OPTION_TOKEN, offsetof(struct ask_args, call.in.token) },
+    { "META", OPTION_FLAG, offsetof(struct ask_args, meta) },
+    { 0 },
+};
+
+static const struct option meta_only[] = {
+    { "META", OPTION_FLAG, offsetof(struct ask_args, meta) },
+    { 0 },
+};
+
+static const struct option watch_options[] = {
+    { "FP", OPTION_BYTES, offsetof(struct ask_args, call.in.fingerprint) },
     { 0 },
 };
 
@@ -120,34 +152,42 @@ static const struct option scan_options[] = {
 
 /* ---- verbs ---- */
 
-static void start(const struct resp_command *in, enum verb verb, struct ask_args *ret)
+/* All but `cursor`, which is large and SCAN's alone. */
+static void start_call(const struct call_args *call, struct ask_args *ret)
 {
-    ret->call = (struct call_args){ .verb = verb,
-                                    .key = { .scope = in->args[1], .name = in->args[2] } };
+    ret->call = *call;
     ret->value = (struct bytes){ 0 };
-    ret->bound = false;
+    ret->bound = ret->omit = ret->meta = false;
+    ret->watch_id = 0;
+}
+
+static void start(const struct resp_command *in, size_t from, enum verb verb,
+                  struct ask_args *ret)
+{
+    struct call_args call = { .verb = verb,
+                              .key = { .scope = in->args[from], .name = in->args[from + 1] } };
+    start_call(&call, ret);
 }
 
 static int start_owned(const struct resp_command *in, enum verb verb, struct ask_args *ret,
                        struct err *reterr)
 {
-    start(in, verb, ret);
+    start(in, 1, verb, ret);
     ret->call.in.lease_ms = ret->call.in.retain_ms = -1; /* as claimed */
-    struct token *token = &ret->call.in.token;
-    if (!hex_decode(in->args[3], token->bytes, sizeof token->bytes))
-        return err_set(reterr, ERR_INVALID,
-                       "a token is %zu hexadecimal digits, as ONCE.CLAIM gave it",
-                       2 * sizeof token->bytes);
-    return 0;
+    return take_token(in->args[3], &ret->call.in.token, reterr);
 }
 
 int resp_parse_claim(const struct resp_command *in, struct ask_args *ret, struct err *reterr)
 {
-    start(in, VERB_CLAIM, ret);
+    static const struct token none;
+    start(in, 1, VERB_CLAIM, ret);
     ret->call.in.lease_ms = LEASE_MS_DEFAULT;
     ret->call.in.retain_ms = RETAIN_MS_DEFAULT;
     ret->call.wait_ms = WAIT_MS_DEFAULT;
     int r = take_options(in, 3, claim_options, ret, reterr);
+    /* The one is given back when the connection drops, the other asked for again. */
+    if (!r && ret->bound && !token_eq(&ret->call.in.token, &none))
+        return err_set(reterr, ERR_INVALID, "syntax error: BOUND and TOKEN exclude each other");
     ret->call.renew = ret->bound;
     return r;
 }
@@ -161,7 +201,8 @@ int resp_parse_publish(const struct resp_command *in, struct ask_args *ret, stru
 
 int resp_parse_release(const struct resp_command *in, struct ask_args *ret, struct err *reterr)
 {
-    return start_owned(in, VERB_RELEASE, ret, reterr);
+    int r = start_owned(in, VERB_RELEASE, ret, reterr);
+    return r ? r : take_options(in, 4, meta_only, ret, reterr);
 }
 
 int resp_parse_renew(const struct resp_command *in, struct ask_args *ret, struct err *reterr)
@@ -172,15 +213,75 @@ int resp_parse_renew(const struct resp_command *in, struct ask_args *ret, struct
 
 int resp_parse_peek(const struct resp_command *in, struct ask_args *ret, struct err *reterr)
 {
-    (void)reterr;
-    start(in, VERB_PEEK, ret);
-    return 0;
+    start(in, 1, VERB_PEEK, ret);
+    return take_options(in, 3, peek_options, ret, reterr);
 }
 
 int resp_parse_forget(const struct resp_command *in, struct ask_args *ret, struct err *reterr)
 {
-    (void)reterr;
-    start(in, VERB_FORGET, ret);
+    start(in, 1, VERB_FORGET, ret);
+    return take_options(in, 3, meta_only, ret, reterr);
+}
+
+/* ---- WATCH id scope key seen [FP x] ---- */
+
+bool resp_parse_watch_id(struct bytes text, int64_t *ret)
+{
+    return number_parse(text, ret) && *ret >= 0;
+}
+
+/* A version has 64 bits: more than an integer of RESP. */
+static bool read_version(struct bytes text, uint64_t *ret)
+{
+    uint64_t n = 0;
+    if (text.len == 0 || text.len > 20) return false;
+    for (size_t i = 0; i < text.len; i++) {
+        unsigned digit = text.data[i] - '0';
+        if (digit > 9 || n > (UINT64_MAX - digit) / 10) return false;
+        n = n * 10 + digit;
+    }
+    *ret = n;
+    return true;
+}
+
+int resp_parse_watch(const struct resp_command *in, struct ask_args *ret, struct err *reterr)
+{
+    start(in, 2, VERB_WATCH, ret);
+    if (!resp_parse_watch_id(in->args[1], &ret->watch_id))
+        return err_set(reterr, ERR_INVALID, "the id of a watch is a number of yours, from 0");
+    if (!read_version(in->args[4], &ret->call.seen))
+        return err_set(reterr, ERR_INVALID, "what was seen is a version, as META gave it");
+    int r = take_options(in, 5, watch_options, ret, reterr);
+    if (!r && ret->call.in.fingerprint.len > FINGERPRINT_BYTES_MAX)
+        return err_set(reterr, ERR_LIMIT, "a fingerprint has at most %d bytes",
+                       FINGERPRINT_BYTES_MAX);
+    return r;
+}
+
+/* ---- SWEEP [n], STATS, FACTS ---- */
+
+int resp_parse_sweep(const struct resp_command *in, struct ask_args *ret, struct err *reterr)
+{
+    int64_t n = SWEEP_COUNT_DEFAULT;
+    bool fits = in->count == 1 || (number_parse(in->args[1], &n) && n >= 0);
+    if (!fits || n > SWEEP_COUNT_MAX)
+        return err_set(reterr, ERR_INVALID, "how many at most: a number up to %d",
+                       SWEEP_COUNT_MAX);
+    start_call(&(struct call_args){ .verb = VERB_EXPIRE, .limit = (size_t)n }, ret);
+    return 0;
+}
+
+int resp_parse_stats(const struct resp_command *in, struct ask_args *ret, struct err *reterr)
+{
+    (void)in, (void)reterr;
+    start_call(&(struct call_args){ .verb = VERB_STATS }, ret);
+    return 0;
+}
+
+int resp_parse_facts(const struct resp_command *in, struct ask_args *ret, struct err *reterr)
+{
+    (void)in, (void)reterr;
+    start_call(&(struct call_args){ .verb = VERB_PING, .wants_facts = true }, ret);
     return 0;
 }
 
@@ -200,9 +301,7 @@ static int read_cursor(struct bytes text, struct ask_args *ret, struct err *rete
 
 int resp_parse_scan(const struct resp_command *in, struct ask_args *ret, struct err *reterr)
 {
-    ret->call = (struct call_args){ .verb = VERB_SCAN, .limit = SCAN_COUNT_DEFAULT };
-    ret->value = (struct bytes){ 0 };
-    ret->bound = false;
+    start_call(&(struct call_args){ .verb = VERB_SCAN, .limit = SCAN_COUNT_DEFAULT }, ret);
     int r = take_options(in, 2, scan_options, ret, reterr);
     if (r) return r;
     struct bytes scope = ret->value;

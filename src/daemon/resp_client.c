@@ -76,7 +76,7 @@ void resp_auth(struct resp_session *s, const struct resp_command *in, struct res
 
 static void write_hello(struct resp_session *s, struct resp_writer *w)
 {
-    resp_map(w, 7);
+    resp_map(w, 9);
     resp_text(w, "server");
     resp_text(w, "once");
     resp_text(w, "version");
@@ -91,6 +91,10 @@ static void write_hello(struct resp_session *s, struct resp_writer *w)
     resp_text(w, "master");
     resp_text(w, "modules");
     resp_array(w, 0);
+    resp_text(w, "durable"); /* the rest is for our own clients */
+    resp_boolean(w, s->door->durable);
+    resp_text(w, "value_bytes_max");
+    resp_integer(w, s->door->value_bytes_max);
 }
 
 /* The words behind the version. False: refused. */
@@ -124,6 +128,7 @@ void resp_hello(struct resp_session *s, const struct resp_command *in, struct re
     }
     if (!hello_options(s, in, w)) return;
     s->version = w->version = (int)version;
+    if (version < 3) resp_watches_cancel(s); /* it could not be told */
     write_hello(s, w);
 }
 
@@ -213,6 +218,7 @@ void resp_reset(struct resp_session *s, const struct resp_command *in, struct re
 {
     (void)in;
     s->version = w->version = 2;
+    resp_watches_cancel(s);
     free(s->name);
     s->name = NULL;
     resp_simple(w, "RESET");

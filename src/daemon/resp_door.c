@@ -17,7 +17,7 @@ struct ask {
     struct resp_door *door;
     struct call *call; /* NULL: `reply` is the answer */
     enum verb verb;
-    bool may_wait;
+    bool may_wait, meta, callers_token;
     int version;
     struct bound *bound; /* CLAIM ... BOUND: what it will be if it is granted */
     struct buf reply;
@@ -111,7 +111,7 @@ static void note_claim(struct ask *a, struct call *call)
         bound_hold(b, call_token(call), &a->session->bound);
     else if (b)
         bound_give_back(b, call_token(call));
-    else if (!a->session)
+    else if (!a->session && !a->callers_token)
         unheard(a, call);
 }
 
@@ -136,7 +136,8 @@ static void ask_done(struct call *call, void *ctx)
     bool now = list_first(&s->asks) == &a->link && conn_has_room(s->conn);
     struct resp_writer w = { .out = now ? conn_out(s->conn) : &a->reply,
                              .version = a->version };
-    resp_write_call(&w, call, a->verb, now ? NULL : &a->value);
+    struct call_form form = { a->verb, a->meta, a->door->durable };
+    resp_write_call(&w, call, &form, now ? NULL : &a->value);
     if (!now) {
         conn_parked(s->conn, parked_bytes(a));
         return;
@@ -148,14 +149,18 @@ static void ask_done(struct call *call, void *ctx)
 
 static int ask_engine(struct ask *a, struct ask_args *args, struct err *reterr)
 {
+    static const struct token none;
     struct resp_door *d = a->door;
     a->verb = args->call.verb;
+    a->meta = args->meta;
+    a->callers_token = !token_eq(&args->call.in.token, &none);
     args->call.done = ask_done;
     args->call.ctx = a;
     if (a->session->conn->peer_ended) args->call.wait_ms = 0; /* D2 */
     a->may_wait = args->call.wait_ms > 0;
     if (args->bound) args->call.owner = bound_owner(d->bounds);
-    if (a->verb == VERB_PUBLISH && !(args->call.in.value = blob_new(args->value)))
+    bool with_value = a->verb == VERB_PUBLISH && !args->omit;
+    if (with_value && !(args->call.in.value = blob_new(args->value)))
         return err_set(reterr, ERR_NOMEM, "out of memory; nothing was changed");
     int r = engine_call(d->engine, &args->call, &a->call, reterr);
     blob_unref(args->call.in.value);
@@ -244,6 +249,21 @@ static void say_failed(struct resp_session *s, const struct err *err)
     slot_close(&slot);
 }
 
+static void say_ok(struct resp_session *s, const struct resp_command *in, struct resp_writer *w)
+{
+    (void)s, (void)in;
+    resp_simple(w, "OK");
+}
+
+static void watch(struct resp_session *s, const struct resp_command *in, struct ask_args *args)
+{
+    struct err err;
+    if (resp_watch(s, args, &err) < 0)
+        say_failed(s, &err);
+    else
+        answer_at_once(s, in, say_ok);
+}
+
 static void run_command(struct resp_session *s, const struct resp_command *in)
 {
     const struct resp_entry *e = resp_find(in->args[0]);
@@ -256,7 +276,11 @@ static void run_command(struct resp_session *s, const struct resp_command *in)
         answer_at_once(s, in, say_wrong_count);
     else if (e->answer)
         answer_at_once(s, in, e->answer);
-    else if (e->parse(in, &args, &err) < 0 || ask(s, &args, &err) < 0)
+    else if (e->parse(in, &args, &err) < 0)
+        say_failed(s, &err);
+    else if (args.call.verb == VERB_WATCH)
+        watch(s, in, &args);
+    else if (ask(s, &args, &err) < 0)
         say_failed(s, &err);
 }
 
@@ -300,6 +324,8 @@ static void on_opened(struct conn *c)
     resp_reader_init(&s->reader, &d->limits);
     list_init(&s->asks);
     list_init(&s->bound);
+    list_init(&s->watches);
+    list_init(&s->told);
 }
 
 /* Their callbacks come later, and answer. */
@@ -315,6 +341,7 @@ static void cancel_claims(struct resp_session *s, bool waiting_only)
 static void on_room(struct conn *c)
 {
     send_ready(session_of(c));
+    resp_watches_room(session_of(c));
 }
 
 static void on_ended(struct conn *c)
@@ -332,6 +359,7 @@ static void on_closed(struct conn *c)
 {
     struct resp_session *s = session_of(c);
     cancel_claims(s, false);
+    resp_watches_cancel(s);
     for (struct link *at; (at = list_pop(&s->asks));) {
         struct ask *a = container_of(at, struct ask, link);
         a->session = NULL;
@@ -342,7 +370,8 @@ static void on_closed(struct conn *c)
     s->name = NULL;
 }
 
-void resp_door_init(struct resp_door *d, int64_t value_bytes_max)
+int resp_door_init(struct resp_door *d, int64_t value_bytes_max, struct rng *rng,
+                   struct err *reterr)
 {
     list_init(&d->spare_asks);
     d->started_ms = d->loop->now_ms;
@@ -353,12 +382,16 @@ void resp_door_init(struct resp_door *d, int64_t value_bytes_max)
                                       .inline_bytes_max = RESP_INLINE_BYTES_MAX,
                                       .command_bytes_max =
                                           2 * (size_t)value_bytes_max + RESP_INLINE_BYTES_MAX };
+    d->value_bytes_max = value_bytes_max;
+    if (resp_watches_init(d, rng) == 0) return 0;
+    return err_set(reterr, ERR_NOMEM, "out of memory opening the RESP door");
 }
 
 void resp_door_fini(struct resp_door *d)
 {
     for (struct link *at; (at = list_pop(&d->spare_asks));)
         free(container_of(at, struct ask, link));
+    resp_watches_fini(d);
 }
 
 const struct door resp_door = {

@@ -10,7 +10,12 @@
  *      everything else it asked is done and answered.
  *   D3 CLAIM ... BOUND: while the connection lives, the daemon renews the lease; when it drops,
  *      the claim is released, again and again until the store has heard it.
- *   D4 A claim without BOUND is its owner's: it renews it by ONCE.RENEW, or it lapses. */
+ *   D4 A claim without BOUND is its owner's: it renews it by ONCE.RENEW, or it lapses.
+ *   D5 CLAIM ... TOKEN: the client made the token, so that it can ask again with it where an answer
+ *      was lost. Such a claim is never given back for the client, who may be asking again on another
+ *      connection just now; unheard, it lapses.
+ *   D6 WATCH is answered at once, and told by one push, out of turn, in no order with answers. What
+ *      is watched is nobody's claim: it ends with the connection and holds up no shutdown. */
 #ifndef DAEMON_RESP_DOOR_H
 #define DAEMON_RESP_DOOR_H
 
@@ -30,12 +35,16 @@ struct resp_door {
     struct list spare_asks;
     size_t spare_ask_count;
     struct bounds *bounds; /* CLAIM ... BOUND; shared with other doors */
+    struct map watches;    /* of all connections, by connection and id */
+    bool durable;          /* does what is published outlive the daemon? */
+    int64_t value_bytes_max;
     uint64_t commands;
     struct bytes args[RESP_ARGS_MAX]; /* of the command that is being read */
 };
 
 /* `d` is zeroed, with engine, loop, conns, bounds and planes set. */
-void resp_door_init(struct resp_door *d, int64_t value_bytes_max);
+int resp_door_init(struct resp_door *d, int64_t value_bytes_max, struct rng *rng,
+                   struct err *reterr);
 void resp_door_fini(struct resp_door *d); /* all connections are closed */
 
 extern const struct door resp_door;

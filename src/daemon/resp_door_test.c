@@ -52,7 +52,7 @@ static void scene_open(struct scene *s)
     s->door.planes = "memory";
     cr_assert_eq(bounds_init(&s->bounds, s->engine, &s->world.loop, &s->world.rng.base, &err),
                  0);
-    resp_door_init(&s->door, 1024);
+    cr_assert_eq(resp_door_init(&s->door, 1024, &s->world.rng.base, &err), 0);
     s->listener.conns = &s->conns;
     s->listener.door = &resp_door;
     s->listener.door_ctx = &s->door;
@@ -299,7 +299,7 @@ Test(resp_door, answers_keep_the_order_of_the_commands)
     hears(owner, "+OK\r\n");
     const char *got = hear(fd);
     const char *order[] = {
-        "*2\r\n$6\r\ncached\r\n$1\r\nv\r\n*1\r\n$6\r\nabsent\r\n+PONG\r\n%7\r\n",
+        "*2\r\n$6\r\ncached\r\n$1\r\nv\r\n*1\r\n$6\r\nabsent\r\n+PONG\r\n%9\r\n",
         "-ERR unknown command 'NONSENSE'", "$1\r\nx\r\n"
     };
     for (size_t i = 0; i < 3; i++) {
@@ -342,6 +342,109 @@ Test(resp_door, claims_are_canceled_when_the_daemon_cannot_wait_for_them)
     hears(fd, "-UNAVAILABLE nothing was done");
     cr_assert_eq(engine_stats(s.engine).waiters, 0);
     close(owner);
+    close(fd);
+    scene_close(&s);
+}
+
+#define TOKEN "000102030405060708090a0b0c0d0e0f"
+#define META "%13\r\n$7\r\noutcome\r\n"
+
+Test(resp_door, meta_tells_everything_and_a_token_finds_its_claim_again)
+{
+    struct scene s = { 0 };
+    scene_open(&s);
+    int fd = dial(&s);
+    say(&s, fd, "HELLO 3\n");
+    hear(fd);
+    for (int i = 0; i < 2; i++) {
+        say(&s, fd, "ONCE.CLAIM s k TOKEN " TOKEN " META\n");
+        const char *got = hear(fd);
+        cr_assert(strncmp(got, META "$7\r\nclaimed", strlen(META) + 11) == 0, "%s", got);
+        cr_assert(strstr(got, "$5\r\ntoken\r\n$32\r\n" TOKEN "\r\n$5\r\nvalue\r\n_\r\n"));
+        cr_assert(strstr(got, i ? "$7\r\nchanged\r\n#f" : "$7\r\nchanged\r\n#t"), "%s", got);
+    }
+    say(&s, fd, "ONCE.CLAIM s k FP other META\n");
+    hears(fd, META "$8\r\nmismatch\r\n");
+    say(&s, fd, "ONCE.CLAIM s k WAIT 0 TOKEN 00000000000000000000000000000000\n");
+    hears(fd, "-ERR a token is 32 hexadecimal digits");
+    say(&s, fd, "ONCE.CLAIM s k TOKEN " TOKEN " BOUND\n");
+    hears(fd, "-ERR syntax error: BOUND and TOKEN");
+    say(&s, fd, "ONCE.PUBLISH s k " TOKEN " x OMIT\nONCE.PEEK s k\n");
+    hears(fd, "+OK\r\n*1\r\n$12\r\nalready_done\r\n");
+    close(fd);
+    scene_close(&s);
+}
+
+/* Whoever made the token may be asking again by now: it is not for the daemon to give it back. */
+Test(resp_door, a_claim_with_a_token_of_the_clients_is_not_given_back)
+{
+    struct scene s = { 0 };
+    scene_open(&s);
+    int fd = dial(&s);
+    faulty_set(s.store, VERB_CLAIM, FAULT_HOLD, 1);
+    say(&s, fd, "ONCE.CLAIM s k LEASE 30s TOKEN " TOKEN "\n");
+    hang_up(&s, fd);
+    faulty_let_go(s.store);
+    go(&s);
+    asked(&s, "ONCE.CLAIM s k WAIT 0\n", "*2\r\n$11\r\nin_progress\r\n");
+    asked(&s, "ONCE.CLAIM s k WAIT 0 TOKEN " TOKEN "\n", CLAIMED);
+    scene_close(&s);
+}
+
+Test(resp_door, a_watch_is_told_once_out_of_turn)
+{
+    struct scene s = { 0 };
+    scene_open(&s);
+    int fd = dial(&s), owner = dial(&s);
+    char token[33], text[160];
+    claim(&s, owner, "ONCE.CLAIM s k\n", token);
+    say(&s, fd, "ONCE.WATCH 7 s k 0\n");
+    hears(fd, "-ERR pushes need RESP3: say HELLO 3 first");
+    say(&s, fd, "HELLO 3\n");
+    hear(fd);
+    say(&s, fd, "ONCE.WATCH 7 s none 0\nONCE.WATCH 7 s none 0\nONCE.WATCH 8 s k 0\n");
+    const char *got = hear(fd);
+    cr_assert(strncmp(got, "+OK\r\n-ERR there is a watch", 26) == 0, "%s", got);
+    cr_assert(strstr(got, "+OK\r\n>3\r\n$10\r\nonce.watch\r\n:8\r\n_\r\n"), "%s", got);
+    say(&s, fd, "ONCE.PEEK s k META\n");
+    const char *version = strstr(hear(fd), "$7\r\nversion\r\n");
+    cr_assert(version);
+    long long seen = atoll(strchr(version + 14, '\n') + 1);
+    snprintf(text, sizeof text, "ONCE.WATCH 8 s k %lld\nONCE.CLAIM s k WAIT 60s\n", seen);
+    say(&s, fd, text);
+    hears(fd, "+OK\r\n");
+    hears(fd, "");
+    snprintf(text, sizeof text, "ONCE.PUBLISH s k %s v\n", token);
+    say(&s, owner, text);
+    got = hear(fd);
+    cr_assert(strstr(got, "$10\r\nonce.watch\r\n:8\r\n_\r\n"), "%s", got);
+    cr_assert(strstr(got, "*2\r\n$6\r\ncached\r\n"), "%s", got);
+    say(&s, fd, "ONCE.WATCH 9 s k 1\n"); /* the answer is there: it comes along */
+    cr_assert(strstr(hear(fd), ":9\r\n%6\r\n$7\r\noutcome\r\n$6\r\ncached\r\n"));
+    say(&s, fd, "ONCE.UNWATCH 7\nONCE.UNWATCH 7\nONCE.UNWATCH x\n");
+    hears(fd, ":1\r\n:0\r\n:0\r\n");
+    say(&s, fd, "ONCE.WATCH 9 s none 0\n");
+    hears(fd, "+OK\r\n");
+    hang_up(&s, fd);
+    cr_assert_eq(s.door.watches.count, 0);
+    close(owner);
+    scene_close(&s);
+}
+
+Test(resp_door, upkeep_can_be_asked_for)
+{
+    struct scene s = { 0 };
+    scene_open(&s);
+    int fd = dial(&s);
+    say(&s, fd, "HELLO 3\nONCE.CLAIM s k LEASE 0 RETAIN 0\n");
+    hear(fd);
+    say(&s, fd, "ONCE.STATS\n");
+    hears(fd, "%7\r\n$7\r\npending\r\n:0\r\n$6\r\nlapsed\r\n:1\r\n");
+    pass_ms(&s, 2 * 86400000);
+    say(&s, fd, "ONCE.SWEEP\nONCE.SWEEP 5\nONCE.SWEEP x\n");
+    hears(fd, ":0\r\n:0\r\n-ERR how many at most"); /* the engine has swept by itself */
+    say(&s, fd, "ONCE.FACTS\n");
+    hears(fd, "*");
     close(fd);
     scene_close(&s);
 }

@@ -13,8 +13,10 @@ struct resp_session {
     struct resp_reader reader;
     struct list asks;  /* struct ask, in the order of the commands */
     struct list bound; /* what is bound to this connection */
-    int version;       /* of RESP: 2 or 3 */
-    char *name;        /* CLIENT SETNAME; NULL: none */
+    struct list watches,
+        told;    /* struct watched: at the store; to be pushed when there is room */
+    int version; /* of RESP: 2 or 3 */
+    char *name;  /* CLIENT SETNAME; NULL: none */
 };
 
 typedef void resp_answer(struct resp_session *s, const struct resp_command *in,
@@ -35,12 +37,29 @@ const struct resp_entry *resp_find(struct bytes name); /* NULL: there is none */
 resp_answer resp_command_list;
 void resp_unknown(const struct resp_command *in, struct resp_writer *w);
 
+/* How a call is answered. */
+struct call_form {
+    enum verb verb;
+    bool meta;    /* everything, as a map */
+    bool durable; /* of the door */
+};
+
 /* resp_answer.c */
 void resp_write_error(struct resp_writer *w, const struct err *err);
 /* With `keep`, a long value is not written but handed over, with its length announced: it and a
  * line end have to follow. */
-void resp_write_call(struct resp_writer *w, struct call *call, enum verb verb,
+void resp_write_call(struct resp_writer *w, struct call *call, const struct call_form *form,
                      struct blob **keep);
+/* The push of a watch. NULL: something has changed, and has to be asked for. */
+void resp_write_told(struct resp_writer *w, int64_t id, const struct answer *answer);
+
+/* resp_watch.c */
+int resp_watch(struct resp_session *s, struct ask_args *args, struct err *reterr);
+void resp_watches_room(struct resp_session *s);   /* pushes what waited for room */
+void resp_watches_cancel(struct resp_session *s); /* nobody is there to be told */
+int resp_watches_init(struct resp_door *d, struct rng *rng);
+void resp_watches_fini(struct resp_door *d);
+resp_answer resp_unwatch;
 
 /* resp_client.c: what clients say before they ask for anything */
 resp_answer resp_hello, resp_auth, resp_ping, resp_echo, resp_quit, resp_reset, resp_select,

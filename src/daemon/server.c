@@ -311,9 +311,11 @@ static int init_doors(struct server *s, const struct server_config *config, stru
     s->resp.conns = &s->conns;
     s->resp.bounds = &s->bounds;
     s->resp.planes = s->planes;
-    resp_door_init(&s->resp, config->value_bytes_max);
-    s->doors_ready = true;
-    return 0;
+    s->resp.durable = server_durable(s);
+    r = resp_door_init(&s->resp, config->value_bytes_max, &s->rng.base, reterr);
+    if (r) bounds_fini(&s->bounds);
+    s->doors_ready = !r;
+    return r;
 }
 
 static bool is_off(const char *address)

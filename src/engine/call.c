@@ -84,7 +84,7 @@ static void finish(struct call *c)
  * it: another answer can be coord's, which does not know what the ledger granted. */
 static void give_back(struct call *c)
 {
-    if (c->args.verb != VERB_CLAIM || !c->maybe) return;
+    if (c->args.verb != VERB_CLAIM || !c->maybe || c->callers_token) return;
     if (BUG(GHOST_CLAIM) && !c->op->err.code) return;
     engine_abandon(c->engine, &c->args.key, &c->op->in.token);
 }
@@ -99,8 +99,18 @@ static void count_answer(struct call *c)
                   took_us);
 }
 
+/* An earlier try may have won, and the answer is not about that one. Its caller has the token. */
+static bool is_unsure(const struct call *c, const struct answer *out)
+{
+    return c->callers_token && c->maybe && out->outcome != OUTCOME_CLAIMED;
+}
+
 void call_finish(struct call *c, const struct answer *out)
 {
+    if (is_unsure(c, out)) {
+        call_finish_err(c, ERR_AMBIGUOUS, "the answer to an earlier try was lost; ask again");
+        return;
+    }
     if (out->outcome != OUTCOME_CLAIMED) give_back(c);
     blob_unref(c->out.value);
     c->out = *out;
@@ -344,6 +354,8 @@ static int check_claim(const struct call_args *a, struct err *reterr)
 static int check_args(const struct engine *e, const struct call_args *a, struct err *reterr)
 {
     if (e->stopping) return err_set(reterr, ERR_CANCELED, "the handle is closing");
+    if (a->verb == VERB_WATCH && !(e->store->caps & CAP_NOTIFY))
+        return err_set(reterr, ERR_UNSUPPORTED, "this store cannot tell of changes: ask again");
     if (!verb_info[a->verb].keyed) return 0;
     int r = key_check(&a->key, reterr);
     if (r) return r;
@@ -357,6 +369,8 @@ static int check_args(const struct engine *e, const struct call_args *a, struct 
                        value_bytes, (long long)e->config.value_bytes_max);
     return 0;
 }
+
+static const struct token no_token;
 
 int engine_call(struct engine *e, const struct call_args *args, struct call **ret_call,
                 struct err *reterr)
@@ -380,10 +394,12 @@ int engine_call(struct engine *e, const struct call_args *args, struct call **re
     op->all_scopes = args->all_scopes;
     op->wants_facts = args->wants_facts;
     op->limit = args->limit;
+    op->seen = args->seen;
     link_init(&c->link);
     link_init(&c->unsent);
     timer_init(&c->timer, call_timer);
-    if (args->verb == VERB_CLAIM)
+    c->callers_token = args->verb == VERB_CLAIM && !token_eq(&op->in.token, &no_token);
+    if (args->verb == VERB_CLAIM && !c->callers_token)
         e->rng->fill(e->rng, op->in.token.bytes, sizeof op->in.token.bytes);
     if (ret_call) *ret_call = c;
     if (args->verb == VERB_CLAIM && args->wait_ms > 0 && wait_join_existing(c)) return 0;
@@ -393,26 +409,35 @@ int engine_call(struct engine *e, const struct call_args *args, struct call **re
     return 0;
 }
 
+/* The op stays with the store; only its innermost frame learns that nobody waits. */
+static void leave_op(struct call *c)
+{
+    struct op *op = c->op;
+    struct op_frame *mine = &op->frames[0];
+    CHECK(mine->done == ask_done && mine->ctx == c);
+    bool maybe_won = c->maybe && c->args.verb == VERB_CLAIM;
+    *mine = (struct op_frame){ .done = maybe_won ? maybe_orphan_done : orphan_done,
+                               .ctx = c->engine };
+    if (c->callers_token) mine->done = op_discard;
+    c->op = NULL;
+    if (op->verb == VERB_WATCH) store_cancel(c->engine->store, op);
+}
+
 void call_cancel(struct call *c)
 {
     if (c->state == CALL_FINISHED) return;
     wait_lead_no_more(c);
     if (c->waitlist) wait_leave(c);
     bool sent = c->state == CALL_ASKING && !link_used(&c->unsent);
+    bool unsure = c->callers_token && (sent || c->maybe);
     link_remove(&c->unsent);
-    if (sent) {
-        /* The op stays with the store; only its innermost frame learns that nobody waits. */
-        struct op_frame *mine = &c->op->frames[0];
-        CHECK(mine->done == ask_done && mine->ctx == c);
-        bool maybe_won = c->maybe && c->args.verb == VERB_CLAIM;
-        *mine = (struct op_frame){ .done = maybe_won ? maybe_orphan_done : orphan_done,
-                                   .ctx = c->engine };
-        c->op = NULL;
-    } else {
+    if (sent)
+        leave_op(c);
+    else
         give_back(c);
-    }
-    /* Canceling says "I do not want to know", so there is nothing ambiguous to report. */
-    c->maybe = false;
+    /* Canceling says "I do not want to know", so there is nothing ambiguous to report, except to
+     * somebody who may ask again. */
+    c->maybe = unsure;
     call_finish_err(c, ERR_CANCELED, "the call was canceled");
     c->args.key = (struct key){ 0 }; /* its bytes went with the op */
 }

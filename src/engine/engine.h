@@ -60,13 +60,17 @@ struct owner {
 struct call_args {
     enum verb verb;
     struct key key;
-    struct request in;  /* the token of a claim is made by the engine */
+    /* The token of a claim: all zero, and the engine makes one; else it is the caller's, who may ask
+     * again with it where an answer was lost. So the engine never gives such a claim back, and
+     * where it cannot tell whether it was granted, it says ERR_AMBIGUOUS. */
+    struct request in;
     int64_t wait_ms;    /* claim */
     bool renew;         /* claim: keep the lease while it is held */
     struct owner owner; /* claim */
     bool all_scopes;    /* scan */
     bool wants_facts;   /* ping */
     size_t limit;       /* scan, expire */
+    uint64_t seen;      /* watch */
     call_done *done;
     void *ctx;
 };

@@ -49,6 +49,7 @@ struct call {
     bool waited;               /* it was parked */
     unsigned tries;            /* failed so far, in a row */
     bool maybe;                /* an earlier try may have counted */
+    bool callers_token;        /* a claim that is not ours to give back */
     struct waitlist *waitlist; /* while parked, or asking on its behalf */
     uint64_t ticket;           /* when it joined, in the waitlist's count */
     struct err err;

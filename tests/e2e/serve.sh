@@ -128,7 +128,7 @@ like "COMMAND DOCS" "$(r COMMAND DOCS once.claim)" "once.claim summary*BOUND*"
 like "INFO" "$(field once_version)" "[0-9]*.[0-9]*.[0-9]*"
 like "an unknown command" "$(r NONSENSE a b)" "ERR unknown command 'NONSENSE', with args beginning with: 'a' 'b'*"
 like "too few arguments" "$(r ONCE.CLAIM s)" "ERR wrong number of arguments*usage: ONCE.CLAIM scope key*"
-like "too many arguments" "$(r ONCE.PEEK s k x)" "ERR wrong number of arguments*"
+like "too many arguments" "$(r ONCE.UNWATCH 1 x)" "ERR wrong number of arguments*"
 raw "inline commands, quotes, QUIT" "+PONG \$3 a b +OK" 'PING\r\n\r\nECHO "a b"\r\nQUIT\r\nPING\r\n'
 raw "a name, and RESET" "+OK \$2 me +RESET \$-1 +OK" \
     'CLIENT SETNAME me\nCLIENT GETNAME\nRESET\nCLIENT GETNAME\nQUIT\n'
