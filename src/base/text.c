@@ -1,6 +1,8 @@
 /* text.c - see text.h. */
 #include "base/text.h"
 
+#include <stdio.h>
+
 size_t utf8_sequence(const uint8_t *p, size_t len, uint32_t *ret_code)
 {
     if (p[0] < 0x80) return *ret_code = p[0], 1;
@@ -87,4 +89,13 @@ bool duration_parse(struct bytes in, int64_t max_ms, int64_t *ret_ms)
         return true;
     }
     return false;
+}
+
+/* What is behind "://" up to "@" may be a password, and so may what is behind "?". */
+void url_shown(const char *url, char *out, size_t size)
+{
+    const char *host = strstr(url, "://"), *at = host ? strrchr(host, '@') : NULL;
+    int scheme = host ? (int)(host - url) + 3 : 0;
+    const char *rest = at ? at + 1 : url + scheme;
+    snprintf(out, size, "%.*s%.*s", scheme, url, (int)strcspn(rest, "?"), rest);
 }

@@ -1,4 +1,4 @@
-/* text.h - small things done to text: UTF-8, hexadecimal, durations. */
+/* text.h - small things done to text: UTF-8, hexadecimal, durations, URLs. */
 #ifndef BASE_TEXT_H
 #define BASE_TEXT_H
 
@@ -17,5 +17,8 @@ bool hex_decode(struct bytes in, uint8_t *out, size_t len); /* exactly 2*len dig
 /* "500ms", "30s", "5m", "24h", "30d"; a bare number is milliseconds. False: not a duration, or
  * more than `max_ms`. */
 bool duration_parse(struct bytes in, int64_t max_ms, int64_t *ret_ms);
+
+/* A URL without what may be a secret: passwords, parameters. Cut to `size`, with a NUL. */
+void url_shown(const char *url, char *out, size_t size);
 
 #endif

@@ -65,7 +65,8 @@ static bool size_parse(const char *text, int64_t *ret_bytes)
     return true;
 }
 
-static int choice_error(const struct option *o, const char *text, struct err *reterr)
+static int choice_error(const struct option *o, const char *called, const char *text,
+                        struct err *reterr)
 {
     struct nearest n;
     char list[96] = "";
@@ -76,9 +77,9 @@ static int choice_error(const struct option *o, const char *text, struct err *re
         snprintf(list + at, sizeof list - at, "%s%s", i ? ", " : "", o->choices[i]);
     }
     if (n.best)
-        return err_set(reterr, ERR_INVALID, "--%s: '%.40s' is not one of %s; did you mean %s?",
-                       o->name, text, list, n.best);
-    return err_set(reterr, ERR_INVALID, "--%s: '%.40s' is not one of %s", o->name, text, list);
+        return err_set(reterr, ERR_INVALID, "%s: '%.40s' is not one of %s; did you mean %s?",
+                       called, text, list, n.best);
+    return err_set(reterr, ERR_INVALID, "%s: '%.40s' is not one of %s", called, text, list);
 }
 
 static bool choice_is(const struct option *o, const char *text)
@@ -88,30 +89,43 @@ static bool choice_is(const struct option *o, const char *text)
     return false;
 }
 
-static int option_parse(const struct option *o, const char *text,
-                        struct option_value *ret_value, struct err *reterr)
+static bool flag_parse(const char *text, int64_t *ret_set)
 {
-    struct option_value v = { .text = text };
+    *ret_set = strcmp(text, "true") == 0;
+    return *ret_set || strcmp(text, "false") == 0;
+}
+
+int option_parse(const struct option *o, const char *called, const char *text,
+                 enum origin origin, struct option_value *ret_value, struct err *reterr)
+{
+    struct option_value v = { .given = origin > ORIGIN_DEFAULT,
+                              .origin = origin,
+                              .text = text };
     switch (o->kind) {
     case OPTION_FLAG:
+        if (!flag_parse(text, &v.number))
+            return err_set(reterr, ERR_INVALID, "%s: '%.40s' is neither true nor false", called,
+                           text);
+        v.given = v.number;
+        break;
     case OPTION_TEXT:
     case OPTION_DIR:
         break;
     case OPTION_DURATION:
         if (!duration_parse(bytes_str(text), ARGS_DURATION_MS_MAX, &v.number))
             return err_set(reterr, ERR_INVALID,
-                           "--%s: '%.40s' is not a duration; write 500ms, 30s, 5m, 24h or 30d "
+                           "%s: '%.40s' is not a duration; write 500ms, 30s, 5m, 24h or 30d "
                            "(a bare number is milliseconds, ten years are the most)",
-                           o->name, text);
+                           called, text);
         break;
     case OPTION_SIZE:
         if (!size_parse(text, &v.number))
             return err_set(reterr, ERR_INVALID,
-                           "--%s: '%.40s' is not a size; write bytes, or 64k, or 4m", o->name,
+                           "%s: '%.40s' is not a size; write bytes, or 64k, or 4m", called,
                            text);
         break;
     case OPTION_CHOICE:
-        if (!choice_is(o, text)) return choice_error(o, text, reterr);
+        if (!choice_is(o, text)) return choice_error(o, called, text, reterr);
         break;
     }
     *ret_value = v;
@@ -166,15 +180,13 @@ static int unknown(const struct parser *p, const char *name, size_t name_len)
 static int take(struct parser *p, const struct option *o, const char *attached,
                 struct option_value *value)
 {
-    if (o->kind == OPTION_FLAG) {
-        value->given = true;
-        return 0;
-    }
+    char called[WORD_BYTES_MAX];
+    snprintf(called, sizeof called, "--%s", o->name);
+    if (o->kind == OPTION_FLAG) attached = "true";
     if (!attached && p->at == p->argc)
-        return err_set(p->reterr, ERR_INVALID, "--%s needs a value (%s)", o->name, o->value);
-    int r = option_parse(o, attached ? attached : p->argv[p->at++], value, p->reterr);
-    value->given = r == 0;
-    return r;
+        return err_set(p->reterr, ERR_INVALID, "%s needs a value (%s)", called, o->value);
+    return option_parse(o, called, attached ? attached : p->argv[p->at++], ORIGIN_FLAG, value,
+                        p->reterr);
 }
 
 static int take_long(struct parser *p, const char *word)
@@ -197,7 +209,8 @@ static int take_letters(struct parser *p, const char *letters)
         const struct option *o = find(p, NULL, 0, *letters, &value);
         if (!o) return err_set(p->reterr, ERR_INVALID, "unknown option -%c", *letters);
         if (o->kind != OPTION_FLAG) return take(p, o, letters[1] ? letters + 1 : NULL, value);
-        value->given = true;
+        int r = take(p, o, NULL, value);
+        if (r) return r;
     }
     return 0;
 }
@@ -206,8 +219,8 @@ static int defaults(const struct option_table *table, struct err *reterr)
 {
     for (size_t i = 0; table->rows && table->rows[i].name; i++) {
         if (table->values[i].given || !table->rows[i].fallback) continue;
-        int r =
-            option_parse(&table->rows[i], table->rows[i].fallback, &table->values[i], reterr);
+        int r = option_parse(&table->rows[i], table->rows[i].name, table->rows[i].fallback,
+                             ORIGIN_DEFAULT, &table->values[i], reterr);
         if (r < 0) return r;
     }
     return 0;

@@ -1,8 +1,8 @@
 /* args.h - options and operands of a command line, described by tables.
  *
- * One table row is everything there is to know about an option: the parser, `once help` and the
- * completions all read the same row, so they cannot disagree. A default stands in the row as
- * the text a user would type and goes through the same parser. */
+ * One table row is everything there is to know about an option: the parser, `once help`, the
+ * completions and the configuration (settings.h) all read the same row, so they cannot disagree. A
+ * default stands in the row as the text a user would type and goes through the same parser. */
 #ifndef CLI_ARGS_H
 #define CLI_ARGS_H
 
@@ -20,7 +20,7 @@ enum option_kind {
     OPTION_CHOICE,   /* text: one of `choices` */
 };
 
-enum { OPTIONS_MAX = 12, OPTION_CHOICES_MAX = 4 };
+enum { OPTIONS_MAX = 24, OPTION_CHOICES_MAX = 4 };
 
 /* A table ends with a row without a name. */
 struct option {
@@ -28,14 +28,20 @@ struct option {
     char letter; /* 0: there is no short form */
     enum option_kind kind;
     bool required;
+    bool setting;         /* may stand in the environment and in a file, too: settings.h */
     const char *value;    /* what the help calls the value: "D" */
     const char *fallback; /* the default, as typed; NULL: there is none */
     const char *choices[OPTION_CHOICES_MAX];
     const char *help;
 };
 
+/* From the weakest to the strongest. */
+enum origin { ORIGIN_DEFAULT, ORIGIN_FILE, ORIGIN_ENVIRONMENT, ORIGIN_FLAG };
+
 struct option_value {
     bool given; /* by the user; the default is filled in all the same */
+    enum origin origin;
+    unsigned line; /* of the file it came from */
     const char *text;
     int64_t number;
 };
@@ -64,6 +70,11 @@ enum args_style {
 int args_parse(char **argv, size_t argc, enum args_style style,
                const struct option_table *tables, size_t table_count, char ***ret_operands,
                size_t *ret_operand_count, struct err *reterr);
+
+/* One value, as typed; "true" or "false" for a flag. `called` is what messages call the option:
+ * "--drain", "ONCE_DRAIN". */
+int option_parse(const struct option *o, const char *called, const char *text,
+                 enum origin origin, struct option_value *ret_value, struct err *reterr);
 
 /* Is every required option there? */
 int args_required(const struct option *rows, const struct option_value *values,

@@ -62,7 +62,7 @@ int cli_fail(const struct cli *cli, int code, const char *text)
     return status;
 }
 
-/* ---- settings: flags, then environment, then defaults ---- */
+/* ---- settings ---- */
 
 enum {
     GLOBAL_LEDGER,
@@ -77,13 +77,13 @@ enum {
 };
 
 const struct option global_options[] = {
-    [GLOBAL_LEDGER] = { "ledger", .kind = OPTION_TEXT, .value = "URL",
+    [GLOBAL_LEDGER] = { "ledger", .kind = OPTION_TEXT, .value = "URL", .setting = true,
                         .help = "where answers are kept: sqlite:PATH, postgres://..., none (or "
                                 "ONCE_LEDGER)" },
-    [GLOBAL_COORD] = { "coord", .kind = OPTION_TEXT, .value = "URL",
+    [GLOBAL_COORD] = { "coord", .kind = OPTION_TEXT, .value = "URL", .setting = true,
                        .help = "what absorbs duplicates in front of it: memory:, redis://..., "
                                "none (or ONCE_COORD)" },
-    [GLOBAL_DATA] = { "data", .kind = OPTION_DIR, .value = "DIR",
+    [GLOBAL_DATA] = { "data", .kind = OPTION_DIR, .value = "DIR", .setting = true,
                       .help = "directory of the default ledger, once.db (or ONCE_DATA)" },
     [GLOBAL_JSON] = { "json", .kind = OPTION_FLAG, .help = "output for programs" },
     [GLOBAL_QUIET] = { "quiet", 'q', OPTION_FLAG, .help = "no notes on stderr, only errors" },
@@ -114,10 +114,10 @@ static int set_data_dir(struct cli *cli, const char *from, const char *dir, cons
 
 int cli_data_dir(struct cli *cli, struct err *reterr)
 {
-    if (cli->data_flag) return set_data_dir(cli, "--data", cli->data_flag, "", reterr);
-    const char *dir = env("ONCE_DATA");
-    if (dir) return set_data_dir(cli, "ONCE_DATA", dir, "", reterr);
-    dir = env("XDG_STATE_HOME");
+    static const char *const from[] = { "", "the file", "ONCE_DATA", "--data" };
+    const struct option_value *data = &cli->globals[GLOBAL_DATA];
+    if (data->given) return set_data_dir(cli, from[data->origin], data->text, "", reterr);
+    const char *dir = env("XDG_STATE_HOME");
     if (dir && dir[0] == '/') return set_data_dir(cli, "XDG_STATE_HOME", dir, "/once", reterr);
     dir = env("HOME");
     if (dir) return set_data_dir(cli, "HOME", dir, "/.local/state/once", reterr);
@@ -125,18 +125,20 @@ int cli_data_dir(struct cli *cli, struct err *reterr)
                    "no place to keep answers: HOME is not set; say --data DIR");
 }
 
-void cli_settle(struct cli *cli, const struct option_value *globals)
+void cli_settle(struct cli *cli, struct option_value *globals)
 {
-    const char *ledger = globals[GLOBAL_LEDGER].text;
-    cli->data_flag = globals[GLOBAL_DATA].text;
+    struct option_value *ledger = &globals[GLOBAL_LEDGER];
+    cli->globals = globals;
     cli->json = globals[GLOBAL_JSON].given;
     cli->json_to = stdout;
     cli->quiet = globals[GLOBAL_QUIET].given;
     cli->verbose = globals[GLOBAL_VERBOSE].given;
     cli->color = isatty(STDOUT_FILENO) && !globals[GLOBAL_NO_COLOR].given && !env("NO_COLOR");
-    cli->coord = globals[GLOBAL_COORD].text ? globals[GLOBAL_COORD].text : env("ONCE_COORD");
-    /* A --data on the command line is stronger than a ledger in the environment. */
-    cli->ledger = ledger ? ledger : cli->data_flag ? NULL : env("ONCE_LEDGER");
+    cli->coord = globals[GLOBAL_COORD].text;
+    /* A --data on the command line is stronger than a ledger anywhere else. */
+    if (globals[GLOBAL_DATA].origin == ORIGIN_FLAG && ledger->origin < ORIGIN_FLAG)
+        *ledger = (struct option_value){ 0 };
+    cli->ledger = ledger->text;
 }
 
 /* ---- opening ---- */

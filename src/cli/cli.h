@@ -29,10 +29,10 @@ enum {
 
 /* The global options, after environment and defaults. */
 struct cli {
-    const char *ledger, *coord; /* NULL: not given */
-    const char *data_flag;      /* --data, as given */
-    char data_dir[4096];        /* see cli_data_dir() */
-    const char *data_dir_from;  /* "--data", "ONCE_DATA", ...: for messages */
+    const char *ledger, *coord;         /* NULL: not given */
+    const struct option_value *globals; /* by row of global_options */
+    char data_dir[4096];                /* see cli_data_dir() */
+    const char *data_dir_from;          /* "--data", "HOME", ...: for messages */
     bool json, quiet, verbose, color;
     FILE *json_to; /* stdout, unless that belongs to somebody else */
 };
@@ -72,8 +72,8 @@ int cli_status_of_error(int code);
 
 /* ---- opening ---- */
 
-/* Flags, then environment. */
-void cli_settle(struct cli *cli, const struct option_value *globals);
+/* What was said, and where: settings.h has been there. `globals` outlives it. */
+void cli_settle(struct cli *cli, struct option_value *globals);
 
 /* Where the default ledger is: finds out, creates nothing. Not needed where a ledger is given.
  */

@@ -12,9 +12,13 @@ extern const struct command ls_command;                                      /* 
 extern const struct command sweep_command, stats_command;                    /* upkeep.c */
 extern const struct command migrate_command;                                 /* migrate.c */
 extern const struct command serve_command;                                   /* serve.c */
+extern const struct command config_command;                                  /* config.c */
 extern const struct command doctor_command;                                  /* doctor.c */
 extern const struct command bench_command;                                   /* bench.c */
 extern const struct command completion_command;                              /* completion.c */
 extern const struct command version_command, help_command_entry;             /* help.c */
+
+/* What the daemon can be told, on the command line and elsewhere: serve.c. */
+extern const struct option serve_options[];
 
 #endif

@@ -1,8 +1,10 @@
 /* main.c - finds the command and hands over. */
 #include "cli/cli.h"
+#include "cli/settings.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -36,18 +38,46 @@ static int refuse_operands(const struct command *c, size_t count)
     return refuse(c, count < c->operands_min ? "an operand is missing" : "too many operands");
 }
 
-static bool asked_for(const char *name, const struct option_value *globals)
+static const struct option_value *value_named(const struct option_table *table,
+                                              const char *name)
 {
-    for (size_t i = 0; global_options[i].name; i++)
-        if (strcmp(global_options[i].name, name) == 0) return globals[i].given;
-    return false;
+    for (size_t i = 0; table->rows && table->rows[i].name; i++)
+        if (strcmp(table->rows[i].name, name) == 0) return &table->values[i];
+    return NULL;
+}
+
+static bool asked_for(const char *name, struct option_value *globals)
+{
+    return value_named(&(struct option_table){ global_options, globals }, name)->given;
+}
+
+/* The environment for every command, a file for those that take --config. */
+static int settle(const struct option_table tables[2], char **ret_text, struct err *reterr)
+{
+    int r = settings_from_environment(tables, 2, reterr);
+    const struct option_value *file = value_named(&tables[0], "config");
+    if (r || !file || !file->given) return r;
+    return settings_from_file(file->text, tables, 2, ret_text, reterr);
+}
+
+static int run(const struct command *c, struct args *args, struct option_value *globals)
+{
+    const struct option_table tables[] = { { c->options, args->values },
+                                           { global_options, globals } };
+    struct cli cli = { 0 };
+    struct err err;
+    char *text = NULL;
+    if (settle(tables, &text, &err) < 0) return refuse(c, err.text);
+    cli_settle(&cli, globals);
+    int status = c->run(&cli, args);
+    free(text);
+    return status;
 }
 
 static int dispatch(const struct command *c, char **argv, size_t argc,
                     struct option_value *globals)
 {
     struct args args = { 0 };
-    struct cli cli = { 0 };
     struct err err;
     const struct option_table tables[] = { { c->options, args.values },
                                            { global_options, globals } };
@@ -61,8 +91,7 @@ static int dispatch(const struct command *c, char **argv, size_t argc,
     if (args_required(c->options, args.values, &err) < 0) return refuse(c, err.text);
     if (args.operand_count < c->operands_min || args.operand_count > c->operands_max)
         return refuse_operands(c, args.operand_count);
-    cli_settle(&cli, globals);
-    return c->run(&cli, &args);
+    return run(c, &args, globals);
 }
 
 /* Output that did not arrive is a failure, unless the reader simply left. */

@@ -6,12 +6,16 @@
 
 #include <string.h>
 
-enum { SERVE_RESP, SERVE_DRAIN, SERVE_END };
+enum { SERVE_CONFIG, SERVE_RESP, SERVE_DRAIN, SERVE_END };
 
-static const struct option serve_options[] = {
+const struct option serve_options[] = {
+    [SERVE_CONFIG] = { "config", .kind = OPTION_TEXT, .value = "FILE",
+                       .help = "settings as lines of 'name = value': see once help config" },
     [SERVE_RESP] = { "resp", .kind = OPTION_TEXT, .value = "ADDR", .fallback = "127.0.0.1:6624",
+                     .setting = true,
                      .help = "where Redis clients connect: HOST:PORT, unix:PATH; port 0: any" },
     [SERVE_DRAIN] = { "drain", .kind = OPTION_DURATION, .value = "D", .fallback = "5s",
+                      .setting = true,
                       .help = "how long those who wait may go on after SIGTERM" },
     [SERVE_END] = { 0 },
 };

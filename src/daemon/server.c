@@ -11,6 +11,7 @@
 #include "daemon/server.h"
 
 #include "base/check.h"
+#include "base/text.h"
 #include "daemon/listen.h"
 #include "daemon/resp_door.h"
 #include "lib/planes.h"
@@ -229,27 +230,17 @@ static int open_uv(struct server *s, struct err *reterr)
     return r < 0 ? uv_failed(r, "watch signals", reterr) : 0;
 }
 
-/* What is behind "://" up to "@" may be a password, and so may what is behind "?". */
-static size_t show_url(const char *url, char *out, size_t len)
-{
-    const char *host = strstr(url, "://"), *at = host ? strrchr(host, '@') : NULL;
-    int scheme = host ? (int)(host - url) + 3 : 0;
-    const char *rest = at ? at + 1 : url + scheme;
-    int n = snprintf(out, len, "%.*s%.*s", scheme, url, (int)strcspn(rest, "?"), rest);
-    return n < 0 ? 0 : (size_t)n < len ? (size_t)n : len - 1;
-}
-
 static void show_planes(struct server *s, const struct planes_config *config)
 {
     char ledger[PLANES_TEXT_BYTES / 2 - 32], coord[sizeof ledger];
     if (config->ephemeral)
         snprintf(ledger, sizeof ledger, "none");
     else if (config->ledger)
-        show_url(config->ledger, ledger, sizeof ledger);
+        url_shown(config->ledger, ledger, sizeof ledger);
     else
         snprintf(ledger, sizeof ledger, "sqlite:%.100s/once.db",
                  config->data_dir ? config->data_dir : ".");
-    show_url(config->coord ? config->coord : "memory:", coord, sizeof coord);
+    url_shown(config->coord ? config->coord : "memory:", coord, sizeof coord);
     snprintf(s->planes, sizeof s->planes, "ledger %s, coord %s", ledger, coord);
 }
 

@@ -531,6 +531,33 @@ ends "migrate --print: needs no server" 0 --ledger "postgres:schema=jobs" migrat
 has "migrate --print: in the schema asked for" out "CREATE SCHEMA IF NOT EXISTS jobs;"
 json "json: migrate" 0 '"said":' migrate
 
+# ---- configuration -----------------------------------------------------------------------------
+
+printf '# the daemon\nledger = postgres://u:hunter2@h/db?password=hunter3\ndrain = 2s\n' >conf
+ends "config show" 0 config show --config conf
+has "config show: from the file" out "= 2s                               # conf:3"
+has "config show: no passwords" out "= postgres://h/db  "
+lacks "config show: none at all" out hunter
+ONCE_DRAIN=3s "$once" config show --config conf >out 2>err
+has "config show: the environment is stronger" out "= 3s                               # ONCE_DRAIN"
+ONCE_DRAIN=3s "$once" config show --config conf --drain 4s >out 2>err
+has "config show: the command line is strongest" out "= 4s                               # --drain"
+ends "config show: --data is stronger than a ledger in the file" 0 config show --config conf --data d
+lacks "config show: so there is no such ledger" out postgres
+json "json: config show" 0 '"origin":"conf:3"' config show --config conf
+ends "config check" 0 config check --config conf
+ends "config reference" 0 config reference
+has "config reference: names the variable" out "ONCE_DRAIN; default: 5s"
+echo "drian = 1s" >>conf
+ends "config check: an unknown name" 2 config check --config conf
+has "config check: a suggestion" err "conf:4: there is no setting 'drian'; did you mean 'drain'?"
+ends "serve: refuses it, too" 2 serve --config conf
+ends "config check: no such file" 2 config check --config nowhere
+ends "config: no such part" 2 config shwo
+ONCE_DRAIN=soon "$once" config check >out 2>err
+is "config check: a variable" $? 2
+has "config check: which" err "ONCE_DRAIN: 'soon' is not a duration"
+
 # ---- bad input ---------------------------------------------------------------------------------
 
 ends "no command" 2
