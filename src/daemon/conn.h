@@ -77,7 +77,8 @@ struct conn_limits {
 struct door_stats {
     uint64_t accepted, refused, closed[CLOSE_REASONS];
     uint64_t in_bytes, out_bytes;
-    size_t open;
+    uint64_t open;     /* now */
+    uint64_t requests; /* complete ones; the door counts */
 };
 
 /* All connections of a process, and what they share. */

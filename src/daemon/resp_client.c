@@ -241,14 +241,15 @@ static void info_text(const struct resp_door *d, struct buf *text)
                "planes:%s\r\n\r\n",
                once_version(), (long)getpid(),
                (long long)(d->loop->now_ms - d->started_ms) / 1000, d->planes);
-    buf_printf(text,
-               "# Clients\r\nconnected_clients:%zu\r\nmaxclients:%zu\r\nblocked_clients:%zu\r\n"
-               "bound_claims:%zu\r\n\r\n# Stats\r\n"
-               "total_connections_received:%llu\r\nrejected_connections:%llu\r\n"
-               "total_commands_processed:%llu\r\n",
-               clients->open, d->conns->count_max, stats.waiters, d->bounds->by_token.count,
-               (unsigned long long)clients->accepted, (unsigned long long)clients->refused,
-               (unsigned long long)d->commands);
+    buf_printf(
+        text,
+        "# Clients\r\nconnected_clients:%llu\r\nmaxclients:%zu\r\nblocked_clients:%zu\r\n"
+        "bound_claims:%zu\r\n\r\n# Stats\r\n"
+        "total_connections_received:%llu\r\nrejected_connections:%llu\r\n"
+        "total_commands_processed:%llu\r\n",
+        (unsigned long long)clients->open, d->conns->count_max, stats.waiters,
+        d->bounds->by_token.count, (unsigned long long)clients->accepted,
+        (unsigned long long)clients->refused, (unsigned long long)clients->requests);
     for (int o = 1; o <= OUTCOMES; o++)
         if (stats.outcomes[o])
             buf_printf(text, "claims_%s:%llu\r\n", outcome_name((enum outcome)o),

@@ -269,7 +269,7 @@ static void run_command(struct resp_session *s, const struct resp_command *in)
     const struct resp_entry *e = resp_find(in->args[0]);
     struct ask_args args;
     struct err err;
-    s->door->commands++;
+    s->door->conns->stats[DOOR_RESP].requests++;
     if (!e)
         answer_at_once(s, in, say_unknown);
     else if (in->count < e->args_min || in->count > e->args_max)

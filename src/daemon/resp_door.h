@@ -38,7 +38,6 @@ struct resp_door {
     struct map watches;    /* of all connections, by connection and id */
     bool durable;          /* does what is published outlive the daemon? */
     int64_t value_bytes_max;
-    uint64_t commands;
     struct bytes args[RESP_ARGS_MAX]; /* of the command that is being read */
 };
 

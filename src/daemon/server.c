@@ -13,6 +13,7 @@
 #include "base/check.h"
 #include "base/text.h"
 #include "daemon/listen.h"
+#include "daemon/metrics.h"
 #include "daemon/resp_door.h"
 #include "lib/planes.h"
 
@@ -53,6 +54,7 @@ struct server {
     struct engine *engine;
     struct conns conns;
     struct bounds bounds;
+    struct metrics metrics;
     struct resp_door resp;
     struct listener listeners[DOORS_MAX];
     size_t listener_count;
@@ -309,6 +311,17 @@ static int init_doors(struct server *s, const struct server_config *config, stru
     return r;
 }
 
+static void init_metrics(struct server *s)
+{
+    s->metrics = (struct metrics){ .loop = &s->loop,
+                                   .engine = s->engine,
+                                   .store = s->store,
+                                   .plane = s->ephemeral ? "coord" : "ledger",
+                                   .conns = &s->conns,
+                                   .bounds = &s->bounds };
+    metrics_init(&s->metrics, &s->env.wall);
+}
+
 static bool is_off(const char *address)
 {
     return strcmp(address, "off") == 0;
@@ -345,6 +358,7 @@ static int open_parts(struct server *s, const struct server_config *config, stru
     if (!r) r = open_planes(s, config, reterr);
     if (!r) open_conns(s, config);
     if (!r) r = init_doors(s, config, reterr);
+    if (!r) init_metrics(s);
     if (!r) r = open_door(s, config->resp, &resp_door, &s->resp, reterr);
     return r;
 }
@@ -436,6 +450,7 @@ int server_run(struct server *s, struct err *reterr)
 {
     signal(SIGPIPE, SIG_IGN); /* a peer that is gone is an error of write(), no more */
     ask_for_facts(s);
+    metrics_refresh(&s->metrics);
     uv_run(&s->uv, UV_RUN_DEFAULT);
     if (s->stuck)
         return err_set(reterr, ERR_UNAVAILABLE, "a store did not give back what it was asked");

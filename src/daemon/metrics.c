@@ -1,0 +1,338 @@
+/* metrics.c - see metrics.h. One table: a row is a family, its help and where its numbers are. */
+#include "daemon/metrics.h"
+
+#include "base/check.h"
+#include "daemon/process.h"
+#include "proto/exposition.h"
+
+#include <once/once.h>
+
+#include <stddef.h>
+#include <stdlib.h>
+
+enum {
+    RECORDS_MS_MIN = 5000, /* between two counts ... */
+    RECORDS_REST = 100,    /* ... and so many times as long as the last one took */
+    METER_SAMPLES_MAX = 160,
+};
+
+/* ---- one reading ---- */
+
+struct meter_sample {
+    struct meter meter; /* its histogram is the copy below */
+    struct histogram histogram;
+};
+
+struct reading {
+    const struct metrics *metrics;
+    struct buf *out;
+    struct engine_stats engine;
+    struct process process;
+    struct auth_counts {
+        uint64_t logins, wrong, denied;
+    } auth;
+    uint64_t waiters, held, bound, connections_max, started_ms;
+    struct meter_sample meters[METER_SAMPLES_MAX];
+    size_t meter_count;
+};
+
+struct family {
+    const char *name;
+    enum exposition_kind kind;
+    const char *help;
+    void (*write)(struct reading *r, const struct family *f);
+    size_t at;         /* of the number in the reading, or which meter */
+    uint64_t per_unit; /* of the number */
+};
+
+static bool same(const char *a, const char *b)
+{
+    return a == b || (a && b && strcmp(a, b) == 0);
+}
+
+/* What several stores of a plane say is added. */
+static void take_meter(void *ctx, const struct meter *m)
+{
+    struct reading *r = ctx;
+    struct meter_sample *s = r->meters, *end = s + r->meter_count;
+    while (s < end && (s->meter.id != m->id || !same(s->meter.plane, m->plane) ||
+                       !same(s->meter.label, m->label)))
+        s++;
+    if (s == end) {
+        CHECK(r->meter_count < METER_SAMPLES_MAX);
+        r->meter_count++;
+        s->meter = (struct meter){ .id = m->id, .plane = m->plane, .label = m->label };
+    }
+    s->meter.value += m->value;
+    if (m->histogram) histogram_merge(&s->histogram, m->histogram);
+}
+
+static void read_all(struct reading *r, const struct metrics *m, struct buf *out)
+{
+    r->metrics = m;
+    r->out = out;
+    r->engine = engine_stats(m->engine);
+    r->waiters = r->engine.waiters;
+    r->held = r->engine.held;
+    r->bound = m->bounds ? m->bounds->by_token.count : 0;
+    r->connections_max = m->conns ? m->conns->count_max : 0;
+    r->started_ms = m->started_ms;
+    if (m->auth)
+        r->auth = (struct auth_counts){ m->auth->logins, m->auth->wrong, m->auth->denied };
+    r->process = process_look();
+    store_meters(m->store, m->plane, take_meter, r);
+}
+
+/* ---- the ways to write a family ---- */
+
+static void write_number(struct reading *r, const struct family *f)
+{
+    uint64_t value;
+    memcpy(&value, (const char *)r + f->at, sizeof value);
+    exposition_sample(r->out, f->name, NULL, value, f->per_unit);
+}
+
+static void write_labeled(struct reading *r, const struct family *f, const char *name,
+                          const char *value, uint64_t number)
+{
+    struct exposition_label labels[] = { { name, value }, { 0 } };
+    exposition_sample(r->out, f->name, labels, number, 1);
+}
+
+static void write_build(struct reading *r, const struct family *f)
+{
+    write_labeled(r, f, "version", once_version(), 1);
+}
+
+static void write_claims(struct reading *r, const struct family *f)
+{
+    for (int o = 1; o <= OUTCOMES; o++)
+        if (o != OUTCOME_OK && o != OUTCOME_ABSENT && o != OUTCOME_LOST) /* of other verbs */
+            write_labeled(r, f, "outcome", outcome_name((enum outcome)o),
+                          r->engine.outcomes[o]);
+}
+
+/* What callers can ask; the rest is the engine's own. */
+static bool is_asked(enum verb verb)
+{
+    return verb_info[verb].keyed ? verb != VERB_WATCH : verb == VERB_SCAN;
+}
+
+static void write_times(struct reading *r, const struct family *f)
+{
+    for (int v = 0; v < VERBS; v++) {
+        struct exposition_label labels[] = { { "verb", verb_info[v].name }, { 0 } };
+        if (is_asked((enum verb)v))
+            exposition_histogram(r->out, f->name, labels, &r->engine.times[v], &histogram_us);
+    }
+}
+
+static void write_waits(struct reading *r, const struct family *f)
+{
+    exposition_histogram(r->out, f->name, NULL, &r->engine.waits, &histogram_us);
+}
+
+static void write_records(struct reading *r, const struct family *f)
+{
+    const struct store_stats *s = &r->metrics->records;
+    if (!r->metrics->records_known) return;
+    write_labeled(r, f, "state", "pending", s->pending);
+    write_labeled(r, f, "state", "lapsed", s->lapsed);
+    write_labeled(r, f, "state", "done", s->done);
+    write_labeled(r, f, "state", "gone", s->gone);
+}
+
+static void write_bytes(struct reading *r, const struct family *f)
+{
+    if (r->metrics->records_known)
+        exposition_sample(r->out, f->name, NULL, r->metrics->records.bytes, 1);
+}
+
+static void write_age(struct reading *r, const struct family *f)
+{
+    const struct metrics *m = r->metrics;
+    if (m->records_known)
+        exposition_sample(r->out, f->name, NULL, (uint64_t)(m->loop->now_ms - m->records_ms),
+                          f->per_unit);
+}
+
+static const char *const door_names[DOORS] = { [DOOR_RESP] = "resp", [DOOR_HTTP] = "http" };
+
+/* A number of each door; `at` says which. */
+static void write_doors(struct reading *r, const struct family *f)
+{
+    for (int d = 0; r->metrics->conns && d < DOORS; d++) {
+        uint64_t value;
+        memcpy(&value, (const char *)&r->metrics->conns->stats[d] + f->at, sizeof value);
+        write_labeled(r, f, "door", door_names[d], value);
+    }
+}
+
+static void write_closed(struct reading *r, const struct family *f)
+{
+    for (int d = 0; r->metrics->conns && d < DOORS; d++)
+        for (int why = 0; why < CLOSE_REASONS; why++) {
+            struct exposition_label labels[] = { { "door", door_names[d] },
+                                                 { "reason", close_name(why) },
+                                                 { 0 } };
+            exposition_sample(r->out, f->name, labels, r->metrics->conns->stats[d].closed[why],
+                              1);
+        }
+}
+
+static const struct {
+    enum meter_kind kind;
+    const char *label;
+} meter_info[METERS] = {
+#define METER_INFO(id, name, kind, label, help) [id] = { kind, label },
+    METER_LIST(METER_INFO)
+#undef METER_INFO
+};
+
+static void write_meter(struct reading *r, const struct family *f)
+{
+    for (size_t i = 0; i < r->meter_count; i++) {
+        const struct meter_sample *s = &r->meters[i];
+        if (s->meter.id != f->at) continue;
+        struct exposition_label labels[] = { { "plane", s->meter.plane },
+                                             { meter_info[f->at].label, s->meter.label },
+                                             { 0 } };
+        if (meter_info[f->at].kind == METER_HISTOGRAM_US)
+            exposition_histogram(r->out, f->name, labels, &s->histogram, &histogram_us);
+        else if (meter_info[f->at].kind == METER_HISTOGRAM_MANY)
+            exposition_histogram(r->out, f->name, labels, &s->histogram, &histogram_many);
+        else
+            exposition_sample(r->out, f->name, labels, s->meter.value, 1);
+    }
+}
+
+/* ---- the table ---- */
+
+#define COUNTER(name, field, help)                                                             \
+    {                                                                                          \
+        name, EXPOSITION_COUNTER, help, write_number, offsetof(struct reading, field), 1       \
+    }
+#define GAUGE(name, field, help)                                                               \
+    {                                                                                          \
+        name, EXPOSITION_GAUGE, help, write_number, offsetof(struct reading, field), 1         \
+    }
+#define DOOR_COUNTER(name, field, help)                                                        \
+    {                                                                                          \
+        name, EXPOSITION_COUNTER, help, write_doors, offsetof(struct door_stats, field), 1     \
+    }
+#define METER_FAMILY_KIND(kind)                                                                \
+    ((kind) == METER_COUNTER ? EXPOSITION_COUNTER                                              \
+     : (kind) == METER_GAUGE ? EXPOSITION_GAUGE                                                \
+                             : EXPOSITION_HISTOGRAM)
+#define METER_FAMILY(id, name, kind, label, help)                                              \
+    { "once_" name, METER_FAMILY_KIND(kind), help ", by plane", write_meter, id, 1 },
+
+static const struct family families[] = {
+    { "once_build_info", EXPOSITION_GAUGE, "1, with the version as a label", write_build, 0,
+      1 },
+
+    { "once_claims_total", EXPOSITION_COUNTER, "Claims that were answered, by outcome",
+      write_claims, 0, 1 },
+    COUNTER("once_degraded_answers_total", engine.degraded,
+            "Answers that coord had no part in: right, but slower"),
+    COUNTER("once_takeovers_total", engine.takeovers,
+            "Claims of keys whose owner's lease had lapsed"),
+    COUNTER("once_promotions_total", engine.promoted, "Waiters that became the owner"),
+    COUNTER("once_lost_total", engine.lost,
+            "Publishes, renewals and releases of somebody who was not the owner any more"),
+    COUNTER("once_renewals_total", engine.renewals, "Leases renewed for connected owners"),
+    COUNTER("once_ambiguous_total", engine.ambiguous,
+            "Answers of the ledger that were lost and asked for again with the same token"),
+    COUNTER("once_failed_calls_total", engine.failed, "Calls that got an error, not an answer"),
+    COUNTER("once_canceled_calls_total", engine.canceled,
+            "Calls that were given up: the caller hung up, or the daemon stops"),
+    COUNTER("once_swept_records_total", engine.swept, "Records removed after their retention"),
+    GAUGE("once_waiters", waiters, "Callers that wait for somebody else's answer"),
+    GAUGE("once_held_leases", held, "Leases that this process renews"),
+    GAUGE("once_bound_claims", bound, "Claims that end with the connection that made them"),
+    { "once_call_duration_seconds", EXPOSITION_HISTOGRAM,
+      "From the question to the answer, by verb; claims that waited are left out", write_times,
+      0, 1 },
+    { "once_wait_duration_seconds", EXPOSITION_HISTOGRAM,
+      "The same, of claims that waited for somebody else", write_waits, 0, 1 },
+
+    { "once_records", EXPOSITION_GAUGE, "Records by state, as they were counted last",
+      write_records, 0, 1 },
+    { "once_records_bytes", EXPOSITION_GAUGE, "What they take, in memory or on disk",
+      write_bytes, 0, 1 },
+    { "once_records_age_seconds", EXPOSITION_GAUGE, "How long ago they were counted", write_age,
+      0, 1000 },
+
+    METER_LIST(METER_FAMILY)
+
+        { "once_connections", EXPOSITION_GAUGE, "Connections that are open, by door",
+          write_doors, offsetof(struct door_stats, open), 1 },
+    GAUGE("once_connections_max", connections_max, "As many may be open, of all doors"),
+    DOOR_COUNTER("once_connections_accepted_total", accepted,
+                 "Connections accepted, by door; those refused for being too many, too"),
+    DOOR_COUNTER("once_connections_refused_total", refused,
+                 "Connections refused for being too many, by door"),
+    { "once_connections_closed_total", EXPOSITION_COUNTER,
+      "Connections closed, by door and reason", write_closed, 0, 1 },
+    DOOR_COUNTER("once_requests_total", requests, "Commands and requests read, by door"),
+    DOOR_COUNTER("once_received_bytes_total", in_bytes, "Bytes received, by door"),
+    DOOR_COUNTER("once_sent_bytes_total", out_bytes, "Bytes sent, by door"),
+    COUNTER("once_logins_total", auth.logins, "Tokens that were accepted"),
+    COUNTER("once_login_failures_total", auth.wrong,
+            "Tokens that were not: unknown, expired or revoked"),
+    COUNTER("once_denied_total", auth.denied, "Questions that the token did not cover"),
+
+    GAUGE("process_resident_memory_bytes", process.resident_bytes, "Resident memory"),
+    GAUGE("process_open_fds", process.open_fds, "Open file descriptors"),
+    GAUGE("process_max_fds", process.max_fds, "As many may be open"),
+    { "process_cpu_seconds_total", EXPOSITION_COUNTER, "Processor time, user and system",
+      write_number, offsetof(struct reading, process.cpu_us), 1000000 },
+    { "process_start_time_seconds", EXPOSITION_GAUGE, "When it started, since 1970",
+      write_number, offsetof(struct reading, started_ms), 1000 },
+};
+
+void metrics_write(struct metrics *m, struct buf *out)
+{
+    struct reading *r = calloc(1, sizeof *r);
+    if (!r) {
+        out->failed = ERR_NOMEM;
+        return;
+    }
+    read_all(r, m, out);
+    for (size_t i = 0; i < sizeof families / sizeof families[0]; i++) {
+        const struct family *f = &families[i];
+        exposition_family(out, f->name, f->kind, f->help);
+        f->write(r, f);
+    }
+    free(r);
+    metrics_refresh(m);
+}
+
+/* ---- records, counted in the background ---- */
+
+static void records_counted(struct call *call, void *ctx)
+{
+    struct metrics *m = ctx;
+    int64_t now_ms = m->loop->now_ms, rest_ms = RECORDS_REST * (now_ms - m->records_asked_ms);
+    m->records_asked = false;
+    m->records_next_ms = now_ms + (rest_ms > RECORDS_MS_MIN ? rest_ms : RECORDS_MS_MIN);
+    if (call_error(call)->code) return;
+    m->records = call_op(call)->stats;
+    m->records_ms = now_ms;
+    m->records_known = true;
+}
+
+void metrics_refresh(struct metrics *m)
+{
+    struct err err;
+    struct call_args args = { .verb = VERB_STATS, .done = records_counted, .ctx = m };
+    if (m->records_asked || m->loop->now_ms < m->records_next_ms) return;
+    m->records_asked_ms = m->loop->now_ms;
+    m->records_asked = engine_call(m->engine, &args, NULL, &err) == 0;
+}
+
+void metrics_init(struct metrics *m, const struct clock *wall)
+{
+    m->started_ms = (uint64_t)clock_now_ms(wall);
+    m->records_next_ms = m->loop->now_ms;
+}
