@@ -212,7 +212,7 @@ lint: packages-dev ## clang-format and cppcheck, without changing anything
 
 .PHONY: install
 install: all ## DESTDIR= PREFIX=
-	install -d $(DESTDIR)$(PREFIX)/{bin,include/once,lib/pkgconfig,share/man/man1,share/man/man3} \
+	install -d $(DESTDIR)$(PREFIX)/{bin,include/once,lib/pkgconfig,lib/systemd/system,share/man/man1,share/man/man3} \
 		$(DESTDIR)$(PREFIX)/share/bash-completion/completions $(DESTDIR)$(PREFIX)/share/zsh/site-functions
 	install -m 755 $(BUILD)/once $(DESTDIR)$(PREFIX)/bin/once
 	install -m 644 include/once/once.h $(DESTDIR)$(PREFIX)/include/once/
@@ -222,6 +222,8 @@ install: all ## DESTDIR= PREFIX=
 	ln -sf libonce.so.$(SOVERSION) $(DESTDIR)$(PREFIX)/lib/libonce.so
 	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(VERSION)|' packaging/once.pc.in \
 		>$(DESTDIR)$(PREFIX)/lib/pkgconfig/once.pc
+	sed 's|@PREFIX@|$(PREFIX)|' packaging/systemd/once.service \
+		>$(DESTDIR)$(PREFIX)/lib/systemd/system/once.service
 	install -m 644 docs/once.1 $(DESTDIR)$(PREFIX)/share/man/man1/
 	install -m 644 docs/once.3 $(DESTDIR)$(PREFIX)/share/man/man3/
 	$(BUILD)/once completion bash >$(DESTDIR)$(PREFIX)/share/bash-completion/completions/once

@@ -14,6 +14,7 @@
 #include "base/text.h"
 #include "daemon/listen.h"
 #include "daemon/metrics.h"
+#include "daemon/notify.h"
 #include "daemon/resp_door.h"
 #include "lib/planes.h"
 
@@ -94,6 +95,7 @@ static void set_state(struct server *s, enum server_state to, int64_t at_most_ms
 
 static void drain(struct server *s)
 {
+    notify_manager("STOPPING=1");
     set_state(s, DRAINING, s->drain_ms);
     for (size_t i = 0; i < s->listener_count; i++) listener_close(&s->listeners[i]);
     conns_end(&s->conns, CLOSE_SHUTDOWN);
@@ -451,6 +453,7 @@ int server_run(struct server *s, struct err *reterr)
     signal(SIGPIPE, SIG_IGN); /* a peer that is gone is an error of write(), no more */
     ask_for_facts(s);
     metrics_refresh(&s->metrics);
+    notify_manager("READY=1");
     uv_run(&s->uv, UV_RUN_DEFAULT);
     if (s->stuck)
         return err_set(reterr, ERR_UNAVAILABLE, "a store did not give back what it was asked");

@@ -41,7 +41,7 @@ t "make install" install_into "" "$prefix"
 
 # ---- what is where ----
 
-for file in bin/once include/once/once.h lib/libonce.a lib/libonce.so lib/pkgconfig/once.pc \
+for file in bin/once include/once/once.h lib/libonce.a lib/libonce.so lib/pkgconfig/once.pc lib/systemd/system/once.service \
     share/man/man1/once.1 share/man/man3/once.3 share/bash-completion/completions/once \
     share/zsh/site-functions/_once; do
     t "$file is there" test -s "$prefix/$file"
@@ -54,6 +54,7 @@ same_tree() {
     diff "$tmp/here" "$tmp/there" || return 1
     [ "$(ls "$tmp/stage")" = usr ] || return 1
     grep -q '^prefix=/usr$' "$tmp/stage/usr/lib/pkgconfig/once.pc" || return 1
+    grep -q '^ExecStart=/usr/bin/once serve ' "$tmp/stage/usr/lib/systemd/system/once.service" || return 1
     ! grep -rq "$tmp/stage" "$tmp/stage/usr/lib/pkgconfig" "$tmp/stage/usr/share"
 }
 t "DESTDIR moves the files and is written into none of them" same_tree
