@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-enum { SERVE_CONFIG, SERVE_RESP, SERVE_DRAIN, SERVE_END };
+enum { SERVE_CONFIG, SERVE_RESP, SERVE_TOKENS, SERVE_INSECURE, SERVE_DRAIN, SERVE_END };
 
 const struct option serve_options[] = {
     [SERVE_CONFIG] = { "config", .kind = OPTION_TEXT, .value = "FILE",
@@ -14,6 +14,12 @@ const struct option serve_options[] = {
     [SERVE_RESP] = { "resp", .kind = OPTION_TEXT, .value = "ADDR", .fallback = "127.0.0.1:6624",
                      .setting = true,
                      .help = "where Redis clients connect: HOST:PORT, unix:PATH; port 0: any" },
+    [SERVE_TOKENS] = { "tokens", .kind = OPTION_TEXT, .value = "FILE", .setting = true,
+                       .help =
+                           "who may ask (default: tokens in the data directory, if there)" },
+    [SERVE_INSECURE] = { "insecure", .setting = true,
+                         .help = "let other machines connect without TLS: who listens on the "
+                                 "way reads tokens" },
     [SERVE_DRAIN] = { "drain", .kind = OPTION_DURATION, .value = "D", .fallback = "5s",
                       .setting = true,
                       .help = "how long those who wait may go on after SIGTERM" },
@@ -52,7 +58,8 @@ static void print_banner(const struct cli *cli, const struct server *s)
     fprintf(stderr, "  guarantees  one owner per key, one answer for all; %s\n",
             server_durable(s) ? "what was acknowledged survives kill -9"
                               : "answers last as long as coord does: there is no ledger");
-    fprintf(stderr, "  RESP        %s, for this machine only\n", address);
+    fprintf(stderr, "  RESP        %s, for %s\n", address,
+            server_wants_tokens(s) ? "those who have a token" : "everybody on this machine");
     fprintf(stderr, "  try         ");
     print_client(stderr, address);
     fprintf(stderr, " ONCE.CLAIM orders o-17 WAIT 5000\n");
@@ -83,8 +90,29 @@ static void print_listening(const struct cli *cli, const struct server *s)
     fflush(stdout);
 }
 
+static void print_reloaded(void *ctx, const struct err *err)
+{
+    if (err->code)
+        cli_error("not reloaded, all is as it was: %s", err->text);
+    else
+        cli_note(ctx, "reloaded");
+}
+
+/* Where `once token` puts it, unless told otherwise. */
+static void set_tokens(struct cli *cli, const struct args *args, char *path, size_t path_bytes,
+                       struct server_config *config)
+{
+    struct err err;
+    config->tokens_needed = args->values[SERVE_TOKENS].given;
+    config->tokens = args->values[SERVE_TOKENS].text;
+    if (config->tokens_needed || cli_data_dir(cli, &err) < 0) return;
+    snprintf(path, path_bytes, "%s/tokens", cli->data_dir);
+    config->tokens = path;
+}
+
 static int serve_run(struct cli *cli, const struct args *args)
 {
+    char tokens[sizeof cli->data_dir + sizeof "/tokens"];
     struct trace trace = { .emit = emit };
     struct server_config config = SERVER_CONFIG_INIT;
     struct server *server;
@@ -100,6 +128,10 @@ static int serve_run(struct cli *cli, const struct args *args)
     config.drain_ms = args->values[SERVE_DRAIN].number;
     config.on_fact = print_fact;
     config.on_fact_ctx = cli;
+    config.on_reloaded = print_reloaded;
+    config.on_reloaded_ctx = cli;
+    config.insecure = args->values[SERVE_INSECURE].given;
+    set_tokens(cli, args, tokens, sizeof tokens, &config);
     if (cli->verbose) config.trace = &trace;
     int r = server_open(&config, &server, &err);
     if (r) return cli_fail(cli, r, err.text);

@@ -39,30 +39,27 @@ static int parse_port(const char *text, uint16_t *ret)
     return 0;
 }
 
-static int wants_tokens(const char *host, struct err *reterr)
-{
-    return err_set(
-        reterr, ERR_INVALID,
-        "%.40s is not loopback: everybody who reaches it could claim and publish, and "
-        "there are no tokens yet; use 127.0.0.1, [::1] or unix:PATH",
-        host);
-}
-
 static int parse_host(const char *host, union address *a, struct err *reterr)
 {
     if (!*host || strcmp(host, "localhost") == 0) host = "127.0.0.1";
     if (inet_pton(AF_INET, host, &a->v4.sin_addr) == 1) {
         a->v4.sin_family = AF_INET;
-        if (ntohl(a->v4.sin_addr.s_addr) >> 24 != IN_LOOPBACKNET)
-            return wants_tokens(host, reterr);
         return 0;
     }
     if (inet_pton(AF_INET6, host, &a->v6.sin6_addr) == 1) {
         a->v6.sin6_family = AF_INET6;
-        return IN6_IS_ADDR_LOOPBACK(&a->v6.sin6_addr) ? 0 : wants_tokens(host, reterr);
+        return 0;
     }
     return err_set(reterr, ERR_INVALID,
-                   "\"%.40s\" is not an address: 127.0.0.1, [::1], localhost", host);
+                   "\"%.40s\" is not an address: 127.0.0.1, [::1], localhost, 0.0.0.0", host);
+}
+
+bool address_is_local(const union address *a)
+{
+    if (a->any.sa_family == AF_INET)
+        return ntohl(a->v4.sin_addr.s_addr) >> 24 == IN_LOOPBACKNET;
+    if (a->any.sa_family == AF_INET6) return IN6_IS_ADDR_LOOPBACK(&a->v6.sin6_addr);
+    return true;
 }
 
 int address_parse(const char *text, union address *ret_address, struct err *reterr)

@@ -2,8 +2,8 @@
  *
  *   127.0.0.1:6624   [::1]:6624   localhost:6624   :6624   unix:PATH
  *
- * Port 0 lets the kernel choose; `shown` has what it chose. Anything but loopback is refused: who
- * may ask what is not checked yet. A socket in the file system is the owner's alone; one that a
+ * Port 0 lets the kernel choose; `shown` has what it chose. Who may
+ * listen beyond this machine is decided in guard.h. A socket in the file system is the owner's alone; one that a
  * process has left behind is replaced, one that somebody listens on is not. */
 #ifndef DAEMON_LISTEN_H
 #define DAEMON_LISTEN_H
@@ -25,6 +25,7 @@ union address {
 
 /* Opens nothing. */
 int address_parse(const char *text, union address *ret_address, struct err *reterr);
+bool address_is_local(const union address *address); /* only this machine can reach it */
 void address_show(const union address *address, char out[ADDRESS_TEXT_BYTES]);
 
 struct listener {

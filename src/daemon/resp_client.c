@@ -53,26 +53,7 @@ static bool set_name(struct resp_session *s, struct bytes name, struct resp_writ
     return true;
 }
 
-/* ---- HELLO, AUTH ---- */
-
-/* Without tokens there is one user, and any password is hers: as a Redis without a password. */
-static bool authenticate(struct bytes user, struct resp_writer *w)
-{
-    if (resp_word_is(user, "default")) return true;
-    resp_say_error(w, "WRONGPASS", "invalid username-password pair or user is disabled.");
-    return false;
-}
-
-void resp_auth(struct resp_session *s, const struct resp_command *in, struct resp_writer *w)
-{
-    (void)s;
-    if (in->count == 2)
-        resp_say_error(w, "ERR",
-                       "AUTH <password> called without any password configured for the default "
-                       "user. Are you sure your configuration is correct?");
-    else if (authenticate(in->args[1], w))
-        resp_simple(w, "OK");
-}
+/* ---- HELLO ---- */
 
 static void write_hello(struct resp_session *s, struct resp_writer *w)
 {
@@ -104,7 +85,7 @@ static bool hello_options(struct resp_session *s, const struct resp_command *in,
     for (size_t i = 2; i < in->count;) {
         size_t left = in->count - i;
         if (resp_word_is(in->args[i], "AUTH") && left >= 3) {
-            if (!authenticate(in->args[i + 1], w)) return false;
+            if (!resp_authenticate(s, in->args[i + 1], in->args[i + 2], w)) return false;
             i += 3;
         } else if (resp_word_is(in->args[i], "SETNAME") && left >= 2) {
             if (!set_name(s, in->args[i + 1], w)) return false;
@@ -127,6 +108,14 @@ void resp_hello(struct resp_session *s, const struct resp_command *in, struct re
         return;
     }
     if (!hello_options(s, in, w)) return;
+    if (!auth_known(s->door->auth, &s->grant)) {
+        resp_say_error(
+            w, "NOAUTH",
+            "HELLO must be called with the client already authenticated, otherwise "
+            "the HELLO <proto> AUTH <user> <pass> option can be used to authenticate "
+            "the client and select the RESP protocol version at the same time");
+        return;
+    }
     s->version = w->version = (int)version;
     if (version < 3) resp_watches_cancel(s); /* it could not be told */
     write_hello(s, w);
@@ -219,6 +208,8 @@ void resp_reset(struct resp_session *s, const struct resp_command *in, struct re
     (void)in;
     s->version = w->version = 2;
     resp_watches_cancel(s);
+    s->grant = (struct grant){ 0 };
+    resp_meet(s);
     free(s->name);
     s->name = NULL;
     resp_simple(w, "RESET");

@@ -264,24 +264,38 @@ static void watch(struct resp_session *s, const struct resp_command *in, struct 
         answer_at_once(s, in, say_ok);
 }
 
+static void run_parsed(struct resp_session *s, const struct resp_command *in,
+                       const struct resp_entry *e)
+{
+    struct ask_args args;
+    struct err err;
+    if (e->parse(in, &args, &err) < 0) {
+        say_failed(s, &err);
+        return;
+    }
+    struct bytes scope = args.call.all_scopes ? bytes_str("") : args.call.key.scope;
+    if (!auth_may(s->door->auth, &s->grant, args.call.verb, scope))
+        answer_at_once(s, in, resp_say_noperm);
+    else if (args.call.verb == VERB_WATCH)
+        watch(s, in, &args);
+    else if (ask(s, &args, &err) < 0)
+        say_failed(s, &err);
+}
+
 static void run_command(struct resp_session *s, const struct resp_command *in)
 {
     const struct resp_entry *e = resp_find(in->args[0]);
-    struct ask_args args;
-    struct err err;
     s->door->conns->stats[DOOR_RESP].requests++;
     if (!e)
         answer_at_once(s, in, say_unknown);
     else if (in->count < e->args_min || in->count > e->args_max)
         answer_at_once(s, in, say_wrong_count);
+    else if (!e->for_strangers && !auth_known(s->door->auth, &s->grant))
+        answer_at_once(s, in, resp_say_noauth);
     else if (e->answer)
         answer_at_once(s, in, e->answer);
-    else if (e->parse(in, &args, &err) < 0)
-        say_failed(s, &err);
-    else if (args.call.verb == VERB_WATCH)
-        watch(s, in, &args);
-    else if (ask(s, &args, &err) < 0)
-        say_failed(s, &err);
+    else
+        run_parsed(s, in, e);
 }
 
 /* A page in a browser can make it send a request here, whose content would be taken for commands;
@@ -326,6 +340,7 @@ static void on_opened(struct conn *c)
     list_init(&s->bound);
     list_init(&s->watches);
     list_init(&s->told);
+    resp_meet(s);
 }
 
 /* Their callbacks come later, and answer. */

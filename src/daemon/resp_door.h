@@ -19,6 +19,7 @@
 #ifndef DAEMON_RESP_DOOR_H
 #define DAEMON_RESP_DOOR_H
 
+#include "daemon/auth.h"
 #include "daemon/bound.h"
 #include "daemon/conn.h"
 #include "daemon/resp_args.h"
@@ -29,6 +30,7 @@ struct resp_door {
     struct engine *engine;
     struct loop *loop;
     struct conns *conns;
+    struct auth *auth;  /* NULL: everybody may do everything */
     const char *planes; /* for INFO: what it runs on */
     int64_t started_ms;
     struct resp_limits limits;
@@ -41,7 +43,7 @@ struct resp_door {
     struct bytes args[RESP_ARGS_MAX]; /* of the command that is being read */
 };
 
-/* `d` is zeroed, with engine, loop, conns, bounds and planes set. */
+/* `d` is zeroed, with engine, loop, conns, bounds, auth and planes set. */
 int resp_door_init(struct resp_door *d, int64_t value_bytes_max, struct rng *rng,
                    struct err *reterr);
 void resp_door_fini(struct resp_door *d); /* all connections are closed */

@@ -14,9 +14,11 @@ struct resp_session {
     struct list asks;  /* struct ask, in the order of the commands */
     struct list bound; /* what is bound to this connection */
     struct list watches,
-        told;    /* struct watched: at the store; to be pushed when there is room */
-    int version; /* of RESP: 2 or 3 */
-    char *name;  /* CLIENT SETNAME; NULL: none */
+        told;           /* struct watched: at the store; to be pushed when there is room */
+    int version;        /* of RESP: 2 or 3 */
+    struct grant grant; /* what it may; zeroed: nobody has said who they are */
+    unsigned wrong;     /* tokens that were none */
+    char *name;         /* CLIENT SETNAME; NULL: none */
 };
 
 typedef void resp_answer(struct resp_session *s, const struct resp_command *in,
@@ -29,6 +31,7 @@ struct resp_entry {
     resp_answer *answer;
     resp_parse *parse;
     const char *usage, *summary;
+    bool for_strangers; /* before AUTH, too */
 };
 
 /* resp_table.c */
@@ -61,9 +64,16 @@ int resp_watches_init(struct resp_door *d, struct rng *rng);
 void resp_watches_fini(struct resp_door *d);
 resp_answer resp_unwatch;
 
+/* resp_auth.c */
+resp_answer resp_auth, resp_say_noauth, resp_say_noperm;
+void resp_meet(struct resp_session *s); /* somebody who may be a stranger */
+/* False: refused, and `w` says why. */
+bool resp_authenticate(struct resp_session *s, struct bytes user, struct bytes token,
+                       struct resp_writer *w);
+
 /* resp_client.c: what clients say before they ask for anything */
-resp_answer resp_hello, resp_auth, resp_ping, resp_echo, resp_quit, resp_reset, resp_select,
-    resp_client, resp_info;
+resp_answer resp_hello, resp_ping, resp_echo, resp_quit, resp_reset, resp_select, resp_client,
+    resp_info;
 
 void resp_say_error(struct resp_writer *w, const char *code, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));

@@ -12,6 +12,7 @@
 
 #include "base/check.h"
 #include "base/text.h"
+#include "daemon/guard.h"
 #include "daemon/listen.h"
 #include "daemon/metrics.h"
 #include "daemon/notify.h"
@@ -46,13 +47,14 @@ struct server {
     uv_prepare_t prepare;
     uv_poll_t poll;
     uv_timer_t timer;
-    uv_signal_t term, interrupt;
+    uv_signal_t term, interrupt, hangup;
     struct loop loop;
     struct clock clock;
     struct rng_system rng;
     struct store_env env;
     struct store *store;
     struct engine *engine;
+    struct guard guard;
     struct conns conns;
     struct bounds bounds;
     struct metrics metrics;
@@ -63,6 +65,8 @@ struct server {
     int64_t drain_ms;
     once_fact_fn *on_fact;
     void *on_fact_ctx;
+    void (*on_reloaded)(void *ctx, const struct err *err);
+    void *on_reloaded_ctx;
     bool ephemeral, loop_ready, doors_ready, conns_ready, stuck;
     char planes[PLANES_TEXT_BYTES];
 };
@@ -170,6 +174,22 @@ static void on_signal(uv_signal_t *signal, int number)
         close_connections(s);
 }
 
+/* ---- reloading ---- */
+
+int server_reload(struct server *s, struct err *reterr)
+{
+    return guard_reload(&s->guard, reterr);
+}
+
+static void on_hangup(uv_signal_t *signal, int number)
+{
+    struct server *s = signal->data;
+    struct err err = { 0 };
+    (void)number;
+    server_reload(s, &err);
+    if (s->on_reloaded) s->on_reloaded(s->on_reloaded_ctx, &err);
+}
+
 /* ---- the loop in the loop ---- */
 
 static void on_timer(uv_timer_t *timer)
@@ -220,17 +240,19 @@ static int open_uv(struct server *s, struct err *reterr)
     int r = uv_loop_init(&s->uv);
     if (r < 0) return uv_failed(r, "make an event loop", reterr);
     s->uv_ready = true;
-    s->prepare.data = s->poll.data = s->term.data = s->interrupt.data = s;
+    s->prepare.data = s->poll.data = s->term.data = s->interrupt.data = s->hangup.data = s;
     uv_prepare_init(&s->uv, &s->prepare);
     uv_timer_init(&s->uv, &s->timer);
     uv_signal_init(&s->uv, &s->term);
     uv_signal_init(&s->uv, &s->interrupt);
+    uv_signal_init(&s->uv, &s->hangup);
     r = uv_poll_init(&s->uv, &s->poll, s->loop.fd);
     if (r < 0) return uv_failed(r, "watch the loop", reterr);
     uv_prepare_start(&s->prepare, on_prepare);
     r = uv_poll_start(&s->poll, UV_READABLE, on_readable);
     if (r == 0) r = uv_signal_start(&s->term, on_signal, SIGTERM);
     if (r == 0) r = uv_signal_start(&s->interrupt, on_signal, SIGINT);
+    if (r == 0) r = uv_signal_start(&s->hangup, on_hangup, SIGHUP);
     return r < 0 ? uv_failed(r, "watch signals", reterr) : 0;
 }
 
@@ -305,6 +327,7 @@ static int init_doors(struct server *s, const struct server_config *config, stru
     s->resp.loop = &s->loop;
     s->resp.conns = &s->conns;
     s->resp.bounds = &s->bounds;
+    s->resp.auth = &s->guard.auth;
     s->resp.planes = s->planes;
     s->resp.durable = server_durable(s);
     r = resp_door_init(&s->resp, config->value_bytes_max, &s->rng.base, reterr);
@@ -347,6 +370,8 @@ static int open_parts(struct server *s, const struct server_config *config, stru
     s->drain_ms = config->drain_ms;
     s->on_fact = config->on_fact;
     s->on_fact_ctx = config->on_fact_ctx;
+    s->on_reloaded = config->on_reloaded;
+    s->on_reloaded_ctx = config->on_reloaded_ctx;
     timer_init(&s->step, step_over);
     loop_init(&s->loop, now_ms(s));
     s->loop.read_us = clock_measure_us;
@@ -366,22 +391,24 @@ static int open_parts(struct server *s, const struct server_config *config, stru
 }
 
 /* Before anything is created on disk. */
-static int check_addresses(const struct server_config *config, struct err *reterr)
+static int open_guard(struct server *s, const struct server_config *config, struct err *reterr)
 {
-    union address checked;
+    struct guard_config guard = { .tokens = config->tokens,
+                                  .tokens_needed = config->tokens_needed,
+                                  .insecure = config->insecure };
     if (is_off(config->resp))
         return err_set(reterr, ERR_INVALID, "every door is off: nobody could ask anything");
-    return address_parse(config->resp, &checked, reterr);
+    int r = guard_open(&s->guard, &guard, reterr);
+    return r ? r : guard_check(&s->guard, config->resp, reterr);
 }
 
 int server_open(const struct server_config *config, struct server **ret_server,
                 struct err *reterr)
 {
-    int r = check_addresses(config, reterr);
-    if (r) return r;
     struct server *s = calloc(1, sizeof *s);
     if (!s) return err_set(reterr, ERR_NOMEM, "out of memory opening the server");
-    r = open_parts(s, config, reterr);
+    int r = open_guard(s, config, reterr);
+    if (!r) r = open_parts(s, config, reterr);
     if (r) {
         server_close(s);
         return r;
@@ -405,6 +432,11 @@ const char *server_planes(const struct server *s)
 bool server_durable(const struct server *s)
 {
     return s->store->caps & CAP_DURABLE;
+}
+
+bool server_wants_tokens(const struct server *s)
+{
+    return auth_required(&s->guard.auth);
 }
 
 /* ---- what it stands on ---- */
@@ -487,6 +519,7 @@ void server_close(struct server *s)
         bounds_fini(&s->bounds);
     }
     if (s->conns_ready) conns_fini(&s->conns);
+    guard_close(&s->guard);
     engine_free(s->engine);
     store_close(s->store);
     if (s->loop_ready) loop_fini(&s->loop);

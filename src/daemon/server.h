@@ -19,6 +19,9 @@ struct server;
 struct server_config {
     const char *ledger, *coord, *data_dir; /* as in once_config; used while opening only */
     const char *resp;                      /* address of the RESP door: listen.h, or "off" */
+    const char *tokens;                    /* file of access tokens; NULL: none */
+    bool tokens_needed;                    /* it is an error if that is not there */
+    bool insecure;                         /* see guard.h */
     int64_t value_bytes_max;
     size_t waiters_max;
     int64_t patience_ms, sweep_ms; /* as in once_config */
@@ -27,6 +30,9 @@ struct server_config {
     const struct trace *trace;     /* may be NULL; outlives the server */
     once_fact_fn *on_fact; /* what the planes say of themselves, when it runs; may be NULL */
     void *on_fact_ctx;
+    /* After SIGHUP. With a code, what was reloaded is as it was, and the text says why. */
+    void (*on_reloaded)(void *ctx, const struct err *err);
+    void *on_reloaded_ctx;
 };
 
 #define SERVER_CONFIG_INIT                                                                     \
@@ -42,6 +48,10 @@ int server_open(const struct server_config *config, struct server **ret_server,
 const char *server_address(const struct server *s, const char *door);
 const char *server_planes(const struct server *s); /* without passwords */
 bool server_durable(const struct server *s);       /* does the store outlive the process? */
+bool server_wants_tokens(const struct server *s);  /* of everybody who asks */
+
+/* Reads again what may change while it runs: the tokens. SIGHUP does the same. */
+int server_reload(struct server *s, struct err *reterr);
 
 /* Until SIGTERM or SIGINT. Not 0: a store kept what it was given for too long; the process has to
  * end without closing the server. */

@@ -100,7 +100,7 @@ refuse() { # NAME STATUS TEXT ARG...
     is "$name" $? "$want"
     like "$name: why" "$(cat refused)" "*$text*"
 }
-refuse "an address that is not loopback" 2 "tokens" --resp 0.0.0.0:0
+refuse "an address that is not loopback" 2 "token create" --resp 0.0.0.0:0
 refuse "an address that is none" 2 "not an address" --resp nonsense
 refuse "a port that is taken" 69 "address already in use" --ledger none --resp "127.0.0.1:$port"
 refuse "planes that are none" 2 "nothing to stand on" --ledger none --coord none
