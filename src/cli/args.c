@@ -127,6 +127,14 @@ int option_parse(const struct option *o, const char *called, const char *text,
     case OPTION_CHOICE:
         if (!choice_is(o, text)) return choice_error(o, called, text, reterr);
         break;
+    case OPTION_LIST:
+        if (ret_value->count == OPTION_TEXTS_MAX)
+            return err_set(reterr, ERR_INVALID, "%s was given more than %d times", called,
+                           OPTION_TEXTS_MAX);
+        memcpy(v.texts, ret_value->texts, sizeof v.texts);
+        v.count = ret_value->count;
+        v.texts[v.count++] = text;
+        break;
     }
     *ret_value = v;
     return 0;

@@ -18,9 +18,10 @@ enum option_kind {
     OPTION_DURATION, /* number: milliseconds */
     OPTION_SIZE,     /* number: bytes; k and m are 1024 and 1024 * 1024 */
     OPTION_CHOICE,   /* text: one of `choices` */
+    OPTION_LIST,     /* text, and may be given again: `texts` */
 };
 
-enum { OPTIONS_MAX = 24, OPTION_CHOICES_MAX = 4 };
+enum { OPTIONS_MAX = 24, OPTION_CHOICES_MAX = 4, OPTION_TEXTS_MAX = 16 };
 
 /* A table ends with a row without a name. */
 struct option {
@@ -44,6 +45,8 @@ struct option_value {
     unsigned line; /* of the file it came from */
     const char *text;
     int64_t number;
+    const char *texts[OPTION_TEXTS_MAX]; /* OPTION_LIST: all of them, in order */
+    size_t count;
 };
 
 /* Values by row of the table. `operands` points into the argument vector. */

@@ -4,7 +4,7 @@
 #include <criterion/criterion.h>
 #include <stdio.h>
 
-enum { T_KEY, T_LEASE, T_SIZE, T_MODE, T_MARK, T_END };
+enum { T_KEY, T_LEASE, T_SIZE, T_MODE, T_MARK, T_LIST, T_END };
 
 static const struct option rows[] = {
     [T_KEY] = { "key", 'k', OPTION_TEXT, .required = true, .value = "KEY", .help = "" },
@@ -13,12 +13,13 @@ static const struct option rows[] = {
     [T_MODE] = { "mode", .kind = OPTION_CHOICE, .value = "M",
                  .choices = { "store", "release" } },
     [T_MARK] = { "mark", 'm', OPTION_FLAG, .help = "" },
+    [T_LIST] = { "list", .kind = OPTION_LIST, .value = "L", .fallback = "all", .help = "" },
     [T_END] = { 0 },
 };
 
 struct parsed {
     struct option_value values[OPTIONS_MAX];
-    char *argv[16];
+    char *argv[40];
     char **operands;
     size_t count;
     struct err err;
@@ -69,6 +70,22 @@ Test(args, values_may_look_like_options_or_be_empty)
     p = parse(ARGS_MIXED, "--key=");
     cr_assert_str_eq(p->values[T_KEY].text, "");
     cr_assert(p->values[T_KEY].given);
+}
+
+Test(args, a_list_is_given_one_by_one)
+{
+    struct parsed *p = parse(ARGS_MIXED, "--list a -m --list=b");
+    cr_assert_eq(p->values[T_LIST].count, 2);
+    cr_assert_str_eq(p->values[T_LIST].texts[0], "a");
+    cr_assert_str_eq(p->values[T_LIST].texts[1], "b");
+    p = parse(ARGS_MIXED, "");
+    cr_assert_eq(p->values[T_LIST].count, 1);
+    cr_assert_str_eq(p->values[T_LIST].texts[0], "all");
+    char line[256] = "";
+    for (int i = 0; i < OPTION_TEXTS_MAX; i++) strcat(line, "--list a ");
+    cr_assert_eq(parse(ARGS_MIXED, line)->result, 0);
+    strcat(line, "--list a");
+    refuse(line, "more than 16 times");
 }
 
 Test(args, defaults_go_through_the_same_parser)

@@ -20,6 +20,7 @@ enum {
     STATUS_USAGE = 2,
     STATUS_BUSY = 4, /* in_progress, timed_out */
     STATUS_LOST = 5,
+    STATUS_ABSENT = 6,
     STATUS_UNAVAILABLE = 69,
     STATUS_INTERNAL = 70,
     STATUS_NOT_EXECUTABLE = 126,
@@ -40,6 +41,7 @@ struct cli {
 struct command {
     const char *name, *summary;
     const char *operands; /* "SCOPE KEY", for the usage line */
+    const char *words;    /* what the first operand may be, "create list"; NULL: anything */
     size_t operands_min, operands_max;
     enum args_style style;
     const struct option *options; /* NULL: none of its own */

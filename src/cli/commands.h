@@ -13,6 +13,7 @@ extern const struct command sweep_command, stats_command;                    /* 
 extern const struct command migrate_command;                                 /* migrate.c */
 extern const struct command serve_command;                                   /* serve.c */
 extern const struct command config_command;                                  /* config.c */
+extern const struct command token_command;                                   /* token.c */
 extern const struct command doctor_command;                                  /* doctor.c */
 extern const struct command bench_command;                                   /* bench.c */
 extern const struct command completion_command;                              /* completion.c */

@@ -59,7 +59,7 @@ static void bash_command(const struct command *c)
     bash_words(global_options);
     printf("\"\n");
     if (c == &help_command_entry) printf("        [[ $cur == -* ]] || words=$commands\n");
-    if (c == &completion_command) printf("        [[ $cur == -* ]] || words=\"bash zsh\"\n");
+    if (c->words) printf("        [[ $cur == -* ]] || words=\"%s\"\n", c->words);
     if (c->options) {
         printf("        case $prev in\n");
         bash_values(c->options);
@@ -130,8 +130,8 @@ static void zsh_command(const struct command *c)
     zsh_options(global_options);
     if (c == &help_command_entry)
         printf("            '1:command:_once_commands'\n");
-    else if (c == &completion_command)
-        printf("            '1:shell:(bash zsh)'\n");
+    else if (c->words)
+        printf("            '1:what:(%s)' '*:operand:'\n", c->words);
     else if (c->style == ARGS_LEADING)
         printf("            '*::command:_normal'\n");
     else
@@ -187,6 +187,7 @@ const struct command completion_command = {
     .name = "completion",
     .summary = "Print a completion script for a shell",
     .operands = "bash|zsh",
+    .words = "bash zsh",
     .operands_min = 1,
     .operands_max = 1,
     .details = "  source <(once completion bash)\n"

@@ -124,6 +124,7 @@ const struct command config_command = {
     .name = "config",
     .summary = "What the daemon would be told, and where each word comes from",
     .operands = "show|check|reference",
+    .words = "show check reference",
     .operands_min = 1,
     .operands_max = 1,
     .options = serve_options,

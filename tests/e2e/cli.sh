@@ -640,6 +640,41 @@ is "run: closed outputs" $? 0
 ends "run: are recorded, too" 0 run --key closed -- sh -c 'echo a; echo b >&2'
 is "run: and nothing was written elsewhere" "$(cat out err | tr -d '\n')" ab
 
+# ---- token -------------------------------------------------------------------------------------
+
+ends "token: needs to be told what" 2 token
+ends "token: an unknown word" 2 token creat
+ends "token: create needs a name" 2 token create
+ends "token: a verb that is none" 2 token create --name me --verb claims
+ends "token: a scope that is none" 2 token create --name me --scope 'a b'
+ends "token: revoke needs an id" 2 token revoke
+ends "token: create" 0 token create --name me --scope orders --scope 'tmp:*' --verb write
+token=$(cat out)
+is "token: its length" "${#token}" 73
+has "token: is said to be shown once" err "only time"
+id=${token:5:8} secret=${token:14}
+is "token: the file is its owner's" "$(stat -c %a "$ONCE_DATA/tokens")" 600
+lacks "token: the file has no secret" "$ONCE_DATA/tokens" "$secret"
+ends "token: list" 0 token list
+has "token: list has it" out "$id  me "
+has "token: list has scopes and verbs" out "orders,tmp:*  claim,publish,renew,release"
+lacks "token: list has no secret" out "$secret"
+ends "token: list as JSON" 0 token list --json
+has "token: list as JSON has it" out '"scopes":["orders","tmp:*"]'
+ends "token: create as JSON" 0 token create --name other --expires 1h --json
+has "token: JSON has the token" out '"token":"once_'
+has "token: all scopes unless told" out '"scopes":["*"]'
+ends "token: revoke" 0 token revoke "$id"
+ends "token: revoke again" 6 token revoke "$id"
+ends "token: list without it" 0 token list
+lacks "token: is gone" out "$id"
+ends "token: another file" 0 token create --tokens elsewhere --name me
+[ -f elsewhere ]
+report $? "token: is there"
+echo nonsense >elsewhere
+ends "token: a file that is none" 70 token list --tokens elsewhere
+has "token: which line" err "line 1"
+
 # ---- doctor, bench, completion, help, version --------------------------------------------------
 
 ends "doctor" 0 doctor
@@ -673,6 +708,7 @@ is "completion: choices" "$(complete_bash once run --on-failure s)" store
 is "completion: commands after a global option" "$(complete_bash once --data x swe)" sweep
 is "completion: help" "$(complete_bash once help ver)" version
 is "completion: shells" "$(complete_bash once completion z)" zsh
+is "completion: what to do with tokens" "$(complete_bash once token r)" revoke
 is "completion: directories" "$(complete_bash once --data bench-d)" bench-dir
 complete_bash once run --key a -- sh | grep -qw sh
 report $? "completion: a command to run"
