@@ -60,7 +60,7 @@ obj = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
 migrations := $(patsubst src/store/postgres/%.sql,$(BUILD)/obj/gen/postgres_%.o,$(wildcard src/store/postgres/*.sql))
 lib_obj := $(call obj,$(lib_src)) $(BUILD)/obj/gen/redis_script.o $(migrations)
 cli_obj := $(call obj,$(cli_src))
-daemon_obj := $(call obj,$(daemon_src))
+daemon_obj := $(call obj,$(daemon_src)) $(BUILD)/obj/gen/openapi_document.o
 internal := $(BUILD)/internal.a
 support_obj := $(call obj,$(wildcard tests/support/*.c))
 
@@ -75,6 +75,10 @@ $(BUILD)/obj/%.o: %.c
 $(BUILD)/gen/redis_script.c: src/store/redis.lua tools/embed
 	@mkdir -p $(@D)
 	$(Q)tools/embed redis_script $< >$@
+
+$(BUILD)/gen/openapi_document.c: src/daemon/openapi.json tools/embed
+	@mkdir -p $(@D)
+	$(Q)tools/embed openapi_document $< >$@
 
 .PRECIOUS: $(BUILD)/gen/postgres_%.c
 $(BUILD)/gen/postgres_%.c: src/store/postgres/%.sql tools/embed

@@ -6,14 +6,26 @@
 
 #include <string.h>
 
-enum { SERVE_CONFIG, SERVE_RESP, SERVE_TOKENS, SERVE_INSECURE, SERVE_DRAIN, SERVE_END };
+enum {
+    SERVE_CONFIG,
+    SERVE_LISTEN,
+    SERVE_RESP,
+    SERVE_TOKENS,
+    SERVE_INSECURE,
+    SERVE_DRAIN,
+    SERVE_END
+};
 
 const struct option serve_options[] = {
     [SERVE_CONFIG] = { "config", .kind = OPTION_TEXT, .value = "FILE",
                        .help = "settings as lines of 'name = value': see once help config" },
+    [SERVE_LISTEN] = { "listen", .kind = OPTION_TEXT, .value = "ADDR",
+                       .fallback = "127.0.0.1:6623", .setting = true,
+                       .help = "where HTTP is spoken: HOST:PORT, unix:PATH, off; port 0: any" },
     [SERVE_RESP] = { "resp", .kind = OPTION_TEXT, .value = "ADDR", .fallback = "127.0.0.1:6624",
                      .setting = true,
-                     .help = "where Redis clients connect: HOST:PORT, unix:PATH; port 0: any" },
+                     .help = "where Redis clients connect: HOST:PORT, unix:PATH, off; port 0: "
+                             "any" },
     [SERVE_TOKENS] = { "tokens", .kind = OPTION_TEXT, .value = "FILE", .setting = true,
                        .help =
                            "who may ask (default: tokens in the data directory, if there)" },
@@ -49,20 +61,42 @@ static void print_client(FILE *to, const char *address)
         fprintf(to, "redis-cli -h %.*s -p %s", (int)(colon - address), address, colon + 1);
 }
 
+/* The same for curl. */
+static void print_curl(FILE *to, const char *address)
+{
+    bool path = strncmp(address, "unix:", 5) == 0;
+    fprintf(to, "curl -X POST ");
+    if (path) fprintf(to, "--unix-socket %s ", address + 5);
+    fprintf(to, "http://%s/v1/claims/orders/o-17\n", path ? "localhost" : address);
+}
+
+static void print_doors(const struct server *s)
+{
+    const char *http = server_address(s, "http"), *resp = server_address(s, "resp");
+    const char *who =
+        server_wants_tokens(s) ? "those who have a token" : "everybody on this machine";
+    if (http) fprintf(stderr, "  HTTP        %s, for %s\n", http, who);
+    if (resp) fprintf(stderr, "  RESP        %s, for %s\n", resp, who);
+    if (http) {
+        fprintf(stderr, "  try         ");
+        print_curl(stderr, http);
+    }
+    if (resp) {
+        fprintf(stderr, "  try         ");
+        print_client(stderr, resp);
+        fprintf(stderr, " ONCE.CLAIM orders o-17 WAIT 5000\n");
+    }
+}
+
 static void print_banner(const struct cli *cli, const struct server *s)
 {
-    const char *address = server_address(s, "resp");
     if (cli->quiet) return;
     fprintf(stderr, "once %s: same key, same answer\n", once_version());
     fprintf(stderr, "  runs on     %s\n", server_planes(s));
     fprintf(stderr, "  guarantees  one owner per key, one answer for all; %s\n",
             server_durable(s) ? "what was acknowledged survives kill -9"
                               : "answers last as long as coord does: there is no ledger");
-    fprintf(stderr, "  RESP        %s, for %s\n", address,
-            server_wants_tokens(s) ? "those who have a token" : "everybody on this machine");
-    fprintf(stderr, "  try         ");
-    print_client(stderr, address);
-    fprintf(stderr, " ONCE.CLAIM orders o-17 WAIT 5000\n");
+    print_doors(s);
     fprintf(stderr,
             "  stop        SIGTERM or ctrl-C: finishes what was asked, releases what is "
             "bound\n");
@@ -82,11 +116,16 @@ static void print_fact(void *ctx, const struct once_fact *fact)
 /* For whoever started it and let it choose a port. */
 static void print_listening(const struct cli *cli, const struct server *s)
 {
-    const char *address = server_address(s, "resp");
-    if (cli->json)
-        print_json(stdout, json_pack("{s:s, s:s}", "event", "listening", "resp", address));
-    else
-        printf("listening resp %s\n", address);
+    const char *http = server_address(s, "http"), *resp = server_address(s, "resp");
+    if (cli->json) {
+        print_json(stdout, json_pack("{s:s, s:s?, s:s?}", "event", "listening", "http", http,
+                                     "resp", resp));
+    } else {
+        printf("listening");
+        if (http) printf(" http %s", http);
+        if (resp) printf(" resp %s", resp);
+        printf("\n");
+    }
     fflush(stdout);
 }
 
@@ -124,6 +163,7 @@ static int serve_run(struct cli *cli, const struct args *args)
     }
     config.ledger = cli->ledger;
     config.coord = cli->coord;
+    config.http = args->values[SERVE_LISTEN].text;
     config.resp = args->values[SERVE_RESP].text;
     config.drain_ms = args->values[SERVE_DRAIN].number;
     config.on_fact = print_fact;
@@ -146,15 +186,13 @@ static int serve_run(struct cli *cli, const struct args *args)
 
 const struct command serve_command = {
     .name = "serve",
-    .summary = "The daemon: claims for every Redis client",
+    .summary = "The daemon: claims over HTTP and for every Redis client",
     .options = serve_options,
     .details =
-        "Answers ONCE.CLAIM, ONCE.PUBLISH, ONCE.RENEW, ONCE.RELEASE, ONCE.PEEK, ONCE.FORGET "
-        "and\n"
-        "ONCE.SCAN over the Redis protocol, on the planes of --ledger and --coord. COMMAND "
-        "DOCS\n"
-        "says how each is used. Says where it listens in one line on stdout. SIGTERM: no more\n"
-        "commands, finishes those it has, releases the claims that are BOUND to a connection;\n"
-        "again: at once.\n",
+        "Claims over HTTP (GET /openapi.json says how) and over the Redis protocol (COMMAND\n"
+        "DOCS), on the planes of --ledger and --coord. Says where it listens in one line on\n"
+        "stdout. SIGTERM: nothing new, finishes what it has, releases the claims that are "
+        "BOUND\n"
+        "to a connection; again: at once.\n",
     .run = serve_run,
 };

@@ -111,6 +111,14 @@ void bound_hold(struct bound *b, const struct token *token, struct list *of_conn
     map_insert(&b->all->by_token, &b->node);
 }
 
+void bounds_unheard(struct bounds *all, struct call *call)
+{
+    if (call_error(call)->code || call_op(call)->verb != VERB_CLAIM) return;
+    if (call_answer(call)->outcome != OUTCOME_CLAIMED) return;
+    struct bound *b = bound_new(all, &call_op(call)->key);
+    if (b) bound_give_back(b, call_token(call));
+}
+
 void bounds_settled(struct bounds *all, const struct token *token)
 {
     if (all->by_token.count == 0) return;

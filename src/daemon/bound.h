@@ -33,6 +33,10 @@ struct owner bound_owner(
 void bound_hold(struct bound *b, const struct token *token, struct list *of_connection);
 void bound_give_back(struct bound *b, const struct token *token);
 
+/* The caller is gone: a claim that was granted all the same is given back. Nobody renews it, so it
+ * would lapse; this is sooner. */
+void bounds_unheard(struct bounds *all, struct call *call);
+
 void bounds_settled(struct bounds *all, const struct token *token); /* published or released */
 void bounds_drop(struct bounds *all, struct list *of_connection);   /* that is gone */
 

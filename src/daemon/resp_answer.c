@@ -1,5 +1,6 @@
 /* resp_answer.c - what came of a call, in RESP. */
 #include "base/text.h"
+#include "daemon/cursor.h"
 #include "daemon/resp_session.h"
 
 #include <stdio.h>
@@ -198,9 +199,8 @@ static void write_row(struct resp_writer *w, const struct scan_row *row)
 static void write_scan(struct resp_writer *w, const struct scan *page)
 {
     char cursor[CURSOR_TEXT_BYTES];
-    resp_cursor_write(page, cursor);
     resp_array(w, 2);
-    resp_text(w, cursor);
+    resp_text(w, cursor_write(page, cursor) ? cursor : "0");
     resp_array(w, page->count);
     for (size_t i = 0; i < page->count; i++) write_row(w, &page->rows[i]);
 }

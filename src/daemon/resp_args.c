@@ -3,6 +3,7 @@
 
 #include "base/check.h"
 #include "base/text.h"
+#include "daemon/cursor.h"
 #include "proto/number.h"
 
 #include <strings.h>
@@ -287,18 +288,6 @@ int resp_parse_facts(const struct resp_command *in, struct ask_args *ret, struct
 
 /* ---- SCAN cursor [SCOPE s] [COUNT n] ---- */
 
-/* A cursor is the frame of the last key, in hexadecimal: whoever made it up gets an error, not
- * somebody else's memory. */
-static int read_cursor(struct bytes text, struct ask_args *ret, struct err *reterr)
-{
-    size_t len = text.len / 2;
-    bool fits = len >= 3 && len <= sizeof ret->cursor && hex_decode(text, ret->cursor, len);
-    if (!fits || ret->cursor[0] < 1 || ret->cursor[0] + 2u > len)
-        return err_set(reterr, ERR_INVALID, "invalid cursor: 0, or what ONCE.SCAN gave");
-    ret->call.key = key_unframe(bytes_of(ret->cursor, len));
-    return key_check(&ret->call.key, reterr);
-}
-
 int resp_parse_scan(const struct resp_command *in, struct ask_args *ret, struct err *reterr)
 {
     start_call(&(struct call_args){ .verb = VERB_SCAN, .limit = SCAN_COUNT_DEFAULT }, ret);
@@ -311,18 +300,8 @@ int resp_parse_scan(const struct resp_command *in, struct ask_args *ret, struct 
         return err_set(reterr, ERR_LIMIT, "the scope has more than %d bytes", SCOPE_BYTES_MAX);
     ret->call.key.scope = scope;
     if (from_start) return 0;
-    r = read_cursor(in->args[1], ret, reterr);
+    r = cursor_read(in->args[1], ret->cursor, &ret->call.key, reterr);
     if (!r && scope.len && !bytes_eq(scope, ret->call.key.scope))
         return err_set(reterr, ERR_INVALID, "invalid cursor: it is of another scope");
     return r;
-}
-
-void resp_cursor_write(const struct scan *page, char out[CURSOR_TEXT_BYTES])
-{
-    uint8_t frame[KEY_FRAME_BYTES_MAX];
-    if (!page->more || page->count == 0) {
-        memcpy(out, "0", 2);
-        return;
-    }
-    hex_encode(bytes_of(frame, key_frame(&page->rows[page->count - 1].key, frame)), out);
 }

@@ -26,10 +26,6 @@ resp_parse resp_parse_claim, resp_parse_publish, resp_parse_release, resp_parse_
     resp_parse_facts, resp_parse_watch;
 bool resp_parse_watch_id(struct bytes text, int64_t *ret);
 
-/* What to continue with: "0" at the end, else letters that mean something to resp_parse_scan. */
-enum { CURSOR_TEXT_BYTES = 2 * KEY_FRAME_BYTES_MAX + 1 };
-void resp_cursor_write(const struct scan *page, char out[CURSOR_TEXT_BYTES]);
-
 bool resp_word_is(struct bytes word, const char *name); /* in any case */
 
 #endif

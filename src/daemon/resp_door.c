@@ -95,13 +95,6 @@ static void send_ready(struct resp_session *s)
 
 /* ---- asking the engine ---- */
 
-/* Nobody has heard that it was granted, and nobody renews it: it would lapse, this is sooner. */
-static void unheard(struct ask *a, struct call *call)
-{
-    struct bound *b = bound_new(a->door->bounds, &call_op(call)->key);
-    if (b) bound_give_back(b, call_token(call));
-}
-
 static void note_claim(struct ask *a, struct call *call)
 {
     struct bound *b = a->bound;
@@ -112,7 +105,7 @@ static void note_claim(struct ask *a, struct call *call)
     else if (b)
         bound_give_back(b, call_token(call));
     else if (!a->session && !a->callers_token)
-        unheard(a, call);
+        bounds_unheard(a->door->bounds, call);
 }
 
 static void note_answer(struct ask *a, struct call *call)

@@ -13,6 +13,7 @@
 #include "base/check.h"
 #include "base/text.h"
 #include "daemon/guard.h"
+#include "daemon/http_door.h"
 #include "daemon/listen.h"
 #include "daemon/metrics.h"
 #include "daemon/notify.h"
@@ -58,6 +59,7 @@ struct server {
     struct conns conns;
     struct bounds bounds;
     struct metrics metrics;
+    struct http_door http;
     struct resp_door resp;
     struct listener listeners[DOORS_MAX];
     size_t listener_count;
@@ -323,6 +325,13 @@ static int init_doors(struct server *s, const struct server_config *config, stru
 {
     int r = bounds_init(&s->bounds, s->engine, &s->loop, &s->rng.base, reterr);
     if (r) return r;
+    s->http.engine = s->engine;
+    s->http.loop = &s->loop;
+    s->http.conns = &s->conns;
+    s->http.bounds = &s->bounds;
+    s->http.auth = &s->guard.auth;
+    s->http.wall = s->env.wall;
+    http_door_init(&s->http, config->value_bytes_max, &s->rng.base);
     s->resp.engine = s->engine;
     s->resp.loop = &s->loop;
     s->resp.conns = &s->conns;
@@ -386,6 +395,7 @@ static int open_parts(struct server *s, const struct server_config *config, stru
     if (!r) open_conns(s, config);
     if (!r) r = init_doors(s, config, reterr);
     if (!r) init_metrics(s);
+    if (!r) r = open_door(s, config->http, &http_door, &s->http, reterr);
     if (!r) r = open_door(s, config->resp, &resp_door, &s->resp, reterr);
     return r;
 }
@@ -396,10 +406,12 @@ static int open_guard(struct server *s, const struct server_config *config, stru
     struct guard_config guard = { .tokens = config->tokens,
                                   .tokens_needed = config->tokens_needed,
                                   .insecure = config->insecure };
-    if (is_off(config->resp))
+    if (is_off(config->http) && is_off(config->resp))
         return err_set(reterr, ERR_INVALID, "every door is off: nobody could ask anything");
     int r = guard_open(&s->guard, &guard, reterr);
-    return r ? r : guard_check(&s->guard, config->resp, reterr);
+    if (!r && !is_off(config->http)) r = guard_check(&s->guard, config->http, reterr);
+    if (!r && !is_off(config->resp)) r = guard_check(&s->guard, config->resp, reterr);
+    return r;
 }
 
 int server_open(const struct server_config *config, struct server **ret_server,
@@ -515,6 +527,7 @@ void server_close(struct server *s)
         CHECK(uv_loop_close(&s->uv) == 0);
     }
     if (s->doors_ready) {
+        http_door_fini(&s->http);
         resp_door_fini(&s->resp);
         bounds_fini(&s->bounds);
     }

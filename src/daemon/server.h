@@ -18,7 +18,7 @@ struct server;
 
 struct server_config {
     const char *ledger, *coord, *data_dir; /* as in once_config; used while opening only */
-    const char *resp;                      /* address of the RESP door: listen.h, or "off" */
+    const char *http, *resp;               /* addresses of the doors: listen.h, or "off" */
     const char *tokens;                    /* file of access tokens; NULL: none */
     bool tokens_needed;                    /* it is an error if that is not there */
     bool insecure;                         /* see guard.h */
@@ -37,14 +37,15 @@ struct server_config {
 
 #define SERVER_CONFIG_INIT                                                                     \
     {                                                                                          \
-        .resp = "127.0.0.1:6624", .value_bytes_max = 1048576, .waiters_max = 100000,           \
-        .patience_ms = 5000, .sweep_ms = 60000, .drain_ms = 5000, .connections_max = 20000     \
+        .http = "127.0.0.1:6623", .resp = "127.0.0.1:6624", .value_bytes_max = 1048576,        \
+        .waiters_max = 100000, .patience_ms = 5000, .sweep_ms = 60000, .drain_ms = 5000,       \
+        .connections_max = 20000                                                               \
     }
 
 /* Listens when it returns 0; answers from server_run() on. */
 int server_open(const struct server_config *config, struct server **ret_server,
                 struct err *reterr);
-/* Of the door "resp", with the port that was chosen; NULL: it is off. */
+/* Of the door "http" or "resp", with the port that was chosen; NULL: it is off. */
 const char *server_address(const struct server *s, const char *door);
 const char *server_planes(const struct server *s); /* without passwords */
 bool server_durable(const struct server *s);       /* does the store outlive the process? */

@@ -50,7 +50,7 @@ like() { # NAME GOT PATTERN
 start() {
     rm -f out
     mkfifo out
-    "$once" serve --resp 127.0.0.1:0 --drain 100ms "$@" >out 2>err &
+    "$once" serve --listen off --resp 127.0.0.1:0 --drain 100ms "$@" >out 2>err &
     daemon=$!
     listening=''
     read -r -t $limit listening <out
@@ -96,7 +96,7 @@ like "the banner says what to try" "$(cat err)" "*redis-cli -h 127.0.0.1 -p $por
 refuse() { # NAME STATUS TEXT ARG...
     local name=$1 want=$2 text=$3
     shift 3
-    timeout $limit "$once" serve "$@" >refused 2>&1
+    timeout $limit "$once" serve --listen off "$@" >refused 2>&1
     is "$name" $? "$want"
     like "$name: why" "$(cat refused)" "*$text*"
 }
