@@ -8,6 +8,8 @@
 #include "proto/chars.h"
 #include "proto/number.h"
 
+#include <openssl/evp.h>
+
 enum { IDEMPOTENCY_KEY_BYTES_MAX = 255, NAME_SHOWN_BYTES = 40, DEPTH_MAX = 8 };
 
 /* ---- members: of a body, or of a query ---- */
@@ -251,12 +253,45 @@ static void take_preferred_wait(const struct http_request *request, struct http_
         ret->call.wait_ms = s * 1000;
 }
 
+/* Checked on whatever changes something; but for a claim, asking again is safe without it. */
 static int check_idempotency_key(const struct http_request *request, struct err *reterr)
 {
     struct bytes key = http_known_field(request, HTTP_IDEMPOTENCY_KEY);
     if (!key.data || (key.len > 0 && key.len <= IDEMPOTENCY_KEY_BYTES_MAX)) return 0;
     return err_set(reterr, ERR_INVALID, "Idempotency-Key has 1 to %d bytes",
                    IDEMPOTENCY_KEY_BYTES_MAX);
+}
+
+static void add_framed(struct buf *to, struct bytes part)
+{
+    buf_u32(to, (uint32_t)part.len);
+    buf_add(to, part);
+}
+
+/* A claim whose answer was lost is asked for again with the same Idempotency-Key: made from that,
+ * the owner token is the same, and the owner is found to be the owner. Who else asks, with another
+ * access token, is somebody else. */
+static int take_idempotency_key(const struct http_input *in, struct http_args *ret,
+                                struct err *reterr)
+{
+    struct bytes header = http_known_field(&in->request, HTTP_IDEMPOTENCY_KEY);
+    const struct key *key = &ret->call.key;
+    uint8_t hash[EVP_MAX_MD_SIZE];
+    struct buf text;
+    int r = header.data ? key_check(key, reterr) : 0;
+    if (!header.data || r) return r;
+    buf_init(&text, 4096);
+    add_framed(&text, bytes_str("once: owner token of an Idempotency-Key"));
+    add_framed(&text, bytes_of(in->grant.id, sizeof in->grant.id));
+    add_framed(&text, key->scope);
+    add_framed(&text, key->name);
+    add_framed(&text, header);
+    bool done = !buf_failed(&text) &&
+                EVP_Digest(text.data, text.len, hash, NULL, EVP_sha256(), NULL) == 1;
+    buf_fini(&text);
+    if (!done) return err_set(reterr, ERR_NOMEM, "out of memory; nothing was changed");
+    memcpy(ret->call.in.token.bytes, hash, sizeof ret->call.in.token.bytes);
+    return 0;
 }
 
 /* ---- verbs ---- */
@@ -280,6 +315,7 @@ int http_parse_claim(struct http_door *d, struct http_input *in, struct http_arg
     ret->call.in.retain_ms = RETAIN_MS_DEFAULT;
     ret->call.wait_ms = WAIT_MS_DEFAULT;
     take_preferred_wait(&in->request, ret);
+    if (!r) r = take_idempotency_key(in, ret, reterr);
     if (!r) r = take_query(d, in, none, ret, reterr);
     return r ? r : take_body(d, in, claim_members, ret, reterr);
 }

@@ -112,16 +112,18 @@ static void call_over(struct call *call, void *ctx)
         x->route->done(x, call);
         return;
     }
-    bounds_unheard(x->door->bounds, call);
+    if (!x->callers_token) bounds_unheard(x->door->bounds, call);
     exchange_free(x);
 }
 
 int http_ask(struct http_exchange *x, struct call_args *args, struct err *reterr)
 {
+    static const struct token none;
     args->done = call_over;
     args->ctx = x;
     if (x->session->conn->peer_ended) args->wait_ms = 0; /* H2 */
     x->may_wait = args->wait_ms > 0;
+    x->callers_token = args->verb == VERB_CLAIM && !token_eq(&args->in.token, &none);
     int r = engine_call(x->door->engine, args, &x->call, reterr);
     if (r) return r;
     x->session->exchange = x;
@@ -221,15 +223,17 @@ static void read_head_again(struct http_session *s, struct bytes head, struct ht
     CHECK(http_read_head(&again, head, ret) == HTTP_READY);
 }
 
-/* "100 Continue", or what is to be said instead. */
-static void invite(struct http_session *s, struct http_input *in)
+/* The body is still to come: it is not waited for if the request will be refused whatever it says.
+ * Who asked gets to know that it is welcome. */
+static void look_ahead(struct http_session *s, struct http_input *in)
 {
     struct http_exchange *x = exchange_of(s, &in->request);
     if (!x) return;
     x->keep_alive = false; /* for an answer now: what follows may be the body, or not */
     if (!http_foresee(x, in)) return;
     exchange_free(x);
-    http_continue(conn_out(s->conn));
+    bool nothing_yet = s->read_bytes == s->head_bytes;
+    if (in->request.expect_continue && nothing_yet) http_continue(conn_out(s->conn));
 }
 
 static enum http_progress read_request(struct http_session *s, uint8_t *data, size_t len,
@@ -239,9 +243,8 @@ static enum http_progress read_request(struct http_session *s, uint8_t *data, si
     enum http_progress p =
         known ? HTTP_READY : read_head(s, bytes_of(data, len), &ret->request);
     if (p == HTTP_READY) p = read_body(s, data, len);
-    if (p == HTTP_MORE && !known && s->head_bytes && ret->request.expect_continue &&
-        s->read_bytes == s->head_bytes)
-        invite(s, ret);
+    bool body_missing = p == HTTP_MORE && !known && s->head_bytes > 0;
+    if (body_missing && ret->request.method != HTTP_OPTIONS) look_ahead(s, ret);
     if (p == HTTP_READY && known)
         read_head_again(s, bytes_of(data, s->head_bytes), &ret->request);
     return p;

@@ -81,10 +81,10 @@ static bool log_in(struct http_exchange *x, const struct http_request *request,
 }
 
 /* Before anything is known about records: foreign and unknown ones look the same. */
-static bool authorise(struct http_exchange *x, const struct http_input *in)
+static bool authorise(struct http_exchange *x, struct http_input *in)
 {
     struct auth *auth = x->door->auth;
-    struct grant grant;
+    in->grant = (struct grant){ 0 };
     if (!auth_required(auth)) {
         x->trusted = true;
         if (!http_is_foreign(x->session, &in->request)) return true;
@@ -92,8 +92,8 @@ static bool authorise(struct http_exchange *x, const struct http_input *in)
                       "this may be a page in a browser: no Origin, and an address as Host");
     }
     if (x->route->open) return let_in(x, &in->request);
-    if (!log_in(x, &in->request, &grant)) return false;
-    if (auth_may(auth, &grant, x->route->verb, scope_of(x, in))) return true;
+    if (!log_in(x, &in->request, &in->grant)) return false;
+    if (auth_may(auth, &in->grant, x->route->verb, scope_of(x, in))) return true;
     return refuse(x, 403, "forbidden", "the token does not allow this verb in this scope");
 }
 

@@ -33,6 +33,7 @@ struct http_input {
     uint8_t *body; /* a handler may change it in place */
     size_t body_bytes;
     struct http_match match;
+    struct grant grant; /* of who asks; zeroed: nobody had to say */
 };
 
 struct http_exchange {
@@ -45,6 +46,7 @@ struct http_exchange {
     unsigned methods;               /* that its path has, as bits */
     bool may_wait, late;            /* late: its time ran out, and the call was canceled */
     bool trusted;                   /* may see what planes say of themselves */
+    bool callers_token;             /* a claim that is not ours to give back */
     bool keep_alive, head;
     bool raw; /* the value is wanted as it is, not within JSON */
     int minor;
@@ -57,7 +59,7 @@ struct http_exchange {
 /* Ends the exchange, or has asked the engine. */
 void http_serve(struct http_exchange *x, struct http_input *in);
 
-/* Before the body has come: is it worth sending? If not, that is answered. */
+/* All that can be known without the body: is it worth waiting for? If not, that is answered. */
 bool http_foresee(struct http_exchange *x, struct http_input *in);
 
 /* ---- http_browser.c ---- */
