@@ -19,7 +19,10 @@
     X(TRACE_BREAKER, "breaker", "1 open, 0 closed")                                            \
     X(TRACE_AMNESIA, "amnesia", "new epoch")                                                   \
     X(TRACE_FORGOT, "forgot", "outcome")                                                       \
-    X(TRACE_SWEPT, "swept", "records removed")
+    X(TRACE_SWEPT, "swept", "records removed")                                                 \
+    X(TRACE_CLOSED, "closed", "a connection: its number")                                      \
+    X(TRACE_DROPPED, "dropped", "the same, of one that was too slow or too much")              \
+    X(TRACE_SERVER, "server", "state it went to")
 
 #define TRACE_ENUM(kind, name, number) kind,
 enum trace_kind { TRACE_LIST(TRACE_ENUM) TRACE_KINDS };

@@ -1,8 +1,7 @@
-/* serve.c - once serve: the daemon. What it needs from a command line, and what it says when it
- * starts; the rest is src/daemon. */
+/* serve.c - once serve: the daemon. What it needs from a command line; what it says is in notice.c,
+ * the rest is src/daemon. */
 #include "cli/commands.h"
-#include "cli/format.h"
-#include "daemon/server.h"
+#include "cli/notice.h"
 
 #include <string.h>
 
@@ -13,6 +12,8 @@ enum {
     SERVE_TOKENS,
     SERVE_INSECURE,
     SERVE_DRAIN,
+    SERVE_LOG_FORMAT,
+    SERVE_LOG_LEVEL,
     SERVE_END
 };
 
@@ -35,107 +36,15 @@ const struct option serve_options[] = {
     [SERVE_DRAIN] = { "drain", .kind = OPTION_DURATION, .value = "D", .fallback = "5s",
                       .setting = true,
                       .help = "how long those who wait may go on after SIGTERM" },
+    [SERVE_LOG_FORMAT] = { "log-format", .kind = OPTION_CHOICE, .value = "FORMAT",
+                           .fallback = "logfmt", .setting = true,
+                           .choices = { "logfmt", "json" },
+                           .help = "how a line is written on stderr" },
+    [SERVE_LOG_LEVEL] = { "log-level", .kind = OPTION_CHOICE, .value = "LEVEL", .setting = true,
+                          .choices = { "error", "warn", "info", "debug" },
+                          .help = "what is worth a line (default: info)" },
     [SERVE_END] = { 0 },
 };
-
-static void emit(void *ctx, const struct trace_event *event)
-{
-    struct once_event out = { .name = trace_name(event->kind),
-                              .text = event->text,
-                              .scope = { event->scope.data, event->scope.len },
-                              .key = { event->key.data, event->key.len },
-                              .number = event->number };
-    cli_print_event(ctx, &out);
-}
-
-/* The arguments of redis-cli that lead to the address. */
-static void print_client(FILE *to, const char *address)
-{
-    const char *colon = strrchr(address, ':');
-    if (strncmp(address, "unix:", 5) == 0)
-        fprintf(to, "redis-cli -s %s", address + 5);
-    else if (address[0] == '[')
-        fprintf(to, "redis-cli -h %.*s -p %s", (int)(colon - address) - 2, address + 1,
-                colon + 1);
-    else
-        fprintf(to, "redis-cli -h %.*s -p %s", (int)(colon - address), address, colon + 1);
-}
-
-/* The same for curl. */
-static void print_curl(FILE *to, const char *address)
-{
-    bool path = strncmp(address, "unix:", 5) == 0;
-    fprintf(to, "curl -X POST ");
-    if (path) fprintf(to, "--unix-socket %s ", address + 5);
-    fprintf(to, "http://%s/v1/claims/orders/o-17\n", path ? "localhost" : address);
-}
-
-static void print_doors(const struct server *s)
-{
-    const char *http = server_address(s, "http"), *resp = server_address(s, "resp");
-    const char *who =
-        server_wants_tokens(s) ? "those who have a token" : "everybody on this machine";
-    if (http) fprintf(stderr, "  HTTP        %s, for %s\n", http, who);
-    if (resp) fprintf(stderr, "  RESP        %s, for %s\n", resp, who);
-    if (http) {
-        fprintf(stderr, "  try         ");
-        print_curl(stderr, http);
-    }
-    if (resp) {
-        fprintf(stderr, "  try         ");
-        print_client(stderr, resp);
-        fprintf(stderr, " ONCE.CLAIM orders o-17 WAIT 5000\n");
-    }
-}
-
-static void print_banner(const struct cli *cli, const struct server *s)
-{
-    if (cli->quiet) return;
-    fprintf(stderr, "once %s: same key, same answer\n", once_version());
-    fprintf(stderr, "  runs on     %s\n", server_planes(s));
-    fprintf(stderr, "  guarantees  one owner per key, one answer for all; %s\n",
-            server_durable(s) ? "what was acknowledged survives kill -9"
-                              : "answers last as long as coord does: there is no ledger");
-    print_doors(s);
-    fprintf(stderr,
-            "  stop        SIGTERM or ctrl-C: finishes what was asked, releases what is "
-            "bound\n");
-}
-
-/* As `once doctor` has them. */
-static void print_fact(void *ctx, const struct once_fact *fact)
-{
-    static const char *const levels[] = { "ok", "warn", "fail" };
-    const struct cli *cli = ctx;
-    if (cli->quiet) return;
-    fprintf(stderr, "  %-10s  %s %s: %s\n", levels[fact->level], fact->plane, fact->name,
-            fact->text);
-    if (fact->level && *fact->advice) fprintf(stderr, "              %s\n", fact->advice);
-}
-
-/* For whoever started it and let it choose a port. */
-static void print_listening(const struct cli *cli, const struct server *s)
-{
-    const char *http = server_address(s, "http"), *resp = server_address(s, "resp");
-    if (cli->json) {
-        print_json(stdout, json_pack("{s:s, s:s?, s:s?}", "event", "listening", "http", http,
-                                     "resp", resp));
-    } else {
-        printf("listening");
-        if (http) printf(" http %s", http);
-        if (resp) printf(" resp %s", resp);
-        printf("\n");
-    }
-    fflush(stdout);
-}
-
-static void print_reloaded(void *ctx, const struct err *err)
-{
-    if (err->code)
-        cli_error("not reloaded, all is as it was: %s", err->text);
-    else
-        cli_note(ctx, "reloaded");
-}
 
 /* Where `once token` puts it, unless told otherwise. */
 static void set_tokens(struct cli *cli, const struct args *args, char *path, size_t path_bytes,
@@ -152,7 +61,7 @@ static void set_tokens(struct cli *cli, const struct args *args, char *path, siz
 static int serve_run(struct cli *cli, const struct args *args)
 {
     char tokens[sizeof cli->data_dir + sizeof "/tokens"];
-    struct trace trace = { .emit = emit };
+    struct notices notices;
     struct server_config config = SERVER_CONFIG_INIT;
     struct server *server;
     struct err err;
@@ -166,21 +75,22 @@ static int serve_run(struct cli *cli, const struct args *args)
     config.http = args->values[SERVE_LISTEN].text;
     config.resp = args->values[SERVE_RESP].text;
     config.drain_ms = args->values[SERVE_DRAIN].number;
-    config.on_fact = print_fact;
-    config.on_fact_ctx = cli;
-    config.on_reloaded = print_reloaded;
-    config.on_reloaded_ctx = cli;
+    notices_init(&notices, cli, args->values[SERVE_LOG_FORMAT].text,
+                 args->values[SERVE_LOG_LEVEL].text);
+    config.trace = &notices.log.trace;
+    config.on_fact = notice_fact;
+    config.on_fact_ctx = &notices;
+    config.on_reloaded = notice_reloaded;
+    config.on_reloaded_ctx = &notices;
     config.insecure = args->values[SERVE_INSECURE].given;
     set_tokens(cli, args, tokens, sizeof tokens, &config);
-    if (cli->verbose) config.trace = &trace;
     int r = server_open(&config, &server, &err);
     if (r) return cli_fail(cli, r, err.text);
-    print_banner(cli, server);
-    print_listening(cli, server);
+    notice_started(&notices, server);
     r = server_run(server, &err);
     if (r) return cli_fail(cli, r, err.text);
     server_close(server);
-    cli_note(cli, "stopped");
+    notice_stopped(&notices);
     return STATUS_OK;
 }
 

@@ -70,13 +70,28 @@ static void closed(uv_handle_t *handle)
     free(c);
 }
 
+/* Somebody who runs the daemon may want to know of these. */
+static bool is_drop(enum close_reason why)
+{
+    return why == CLOSE_SLOW_INPUT || why == CLOSE_SLOW_OUTPUT || why == CLOSE_LIMIT;
+}
+
+static void note_closed(struct conn *c)
+{
+    stats_of(c)->closed[c->why]++;
+    stats_of(c)->open--;
+    trace_emit(c->all->trace,
+               (struct trace_event){ .kind = is_drop(c->why) ? TRACE_DROPPED : TRACE_CLOSED,
+                                     .number = (int64_t)c->id,
+                                     .text = close_name(c->why) });
+}
+
 void conn_close(struct conn *c, enum close_reason why)
 {
     if (c->state == CONN_CLOSED) return;
     if (c->state == CONN_OPEN) c->why = why;
     set_state(c, CONN_CLOSED);
-    stats_of(c)->closed[c->why]++;
-    stats_of(c)->open--;
+    note_closed(c);
     timer_stop(c->all->loop, &c->timer);
     link_remove(&c->dirty);
     c->door->on_closed(c);

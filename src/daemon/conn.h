@@ -20,6 +20,7 @@
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/loop.h"
+#include "base/trace.h"
 
 #include <uv.h>
 
@@ -87,8 +88,9 @@ struct conns {
     struct loop *loop;
     struct clock clock; /* the loop's */
     struct conn_limits limits;
-    struct list open;  /* every conn that is not freed */
-    struct list dirty; /* to be looked at in conns_settle() */
+    const struct trace *trace; /* NULL: nobody listens */
+    struct list open;          /* every conn that is not freed */
+    struct list dirty;         /* to be looked at in conns_settle() */
     size_t count, count_max;
     uint64_t ids; /* given to connections so far */
     struct door_stats stats[DOORS];

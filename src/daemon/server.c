@@ -91,8 +91,12 @@ static const unsigned server_arrow[] = {
 
 static void set_state(struct server *s, enum server_state to, int64_t at_most_ms)
 {
+    static const char *const names[] = { "serving", "draining", "canceling",
+                                         "closing", "stopping", "done" };
     CHECK(server_arrow[s->state] & BIT(to));
     s->state = to;
+    trace_emit(s->env.trace,
+               (struct trace_event){ .kind = TRACE_SERVER, .number = to, .text = names[to] });
     if (to == DONE)
         timer_stop(&s->loop, &s->step);
     else
@@ -318,6 +322,7 @@ static void open_conns(struct server *s, const struct server_config *config)
         .linger_ms = LINGER_MS,
     };
     conns_init(&s->conns, &s->uv, &s->loop, &limits, connections_max(config->connections_max));
+    s->conns.trace = config->trace;
     s->conns_ready = true;
 }
 

@@ -90,9 +90,23 @@ raw() {
 
 start
 like "says where it listens" "$listening" "listening resp 127.0.0.1:[1-9]*"
-like "the banner says what it runs on" "$(cat err)" "*sqlite:$work/data/once.db, coord memory:*"
-like "the banner says what it guarantees" "$(cat err)" "*survives kill -9*"
-like "the banner says what to try" "$(cat err)" "*redis-cli -h 127.0.0.1 -p $port ONCE.CLAIM*"
+like "the log says what it runs on" "$(cat err)" "*event=start*sqlite:$work/data/once.db, coord memory:*"
+like "the log says what it guarantees" "$(cat err)" "*survives kill -9*"
+like "the log says where it listens" "$(cat err)" "*event=listening door=resp address=127.0.0.1:$port*"
+
+# A person gets a banner: the same on a terminal, which is what script(1) makes.
+mkfifo screen
+script -qefc "echo \$\$ >pid; exec '$once' serve --listen off --ledger none --resp 127.0.0.1:0" /dev/null </dev/null >screen 2>&1 &
+terminal=$!
+while read -r -t $limit line; do
+    printf '%s\n' "$line"
+    [[ $line != listening* ]] || break
+done <screen >banner
+kill -TERM "$(cat pid)"
+wait $terminal 2>/dev/null
+like "the banner says what it guarantees" "$(cat banner)" "*there is no ledger*"
+like "the banner says what to try" "$(cat banner)" "*redis-cli -h 127.0.0.1 -p * ONCE.CLAIM*"
+is "and is not a log" "$(grep -c event= banner)" 0
 refuse() { # NAME STATUS TEXT ARG...
     local name=$1 want=$2 text=$3
     shift 3
@@ -314,13 +328,13 @@ refuse "what is not a socket stays" 2 "not a socket" --ledger none --resp "unix:
 is "as it was" "$(cat s)" "precious"
 
 start --ledger none --coord redis://127.0.0.1:1
-until_said 'fail *coord server: .*Connection refused'
+until_said 'level=error event=fact plane=coord name=server .*Connection refused'
 report $? "a plane that is away is told at the start"
 like "and to those who ask" "$(r ONCE.CLAIM s k)" "UNAVAILABLE*"
 stop TERM
 
 start --ledger none
-like "without a ledger the banner says so" "$(cat err)" "*there is no ledger*"
+like "without a ledger it says so" "$(cat err)" "*there is no ledger*"
 like "and claims are given" "$(r ONCE.CLAIM s k)" "claimed*"
 stop TERM
 
@@ -331,12 +345,12 @@ if [ -n "${ONCE_TEST_REDIS-}" ] && [ -n "${ONCE_TEST_POSTGRES-}" ]; then
     name=serve$$
     planes=(--ledger "$ONCE_TEST_POSTGRES?schema=$name" --coord "$ONCE_TEST_REDIS?prefix=$name")
     start "${planes[@]}"
-    is "fleet: the banner shows where the planes are, and no more" "$(grep -c 'schema=\|prefix=\|@' err)" 0
-    until_said 'coord persistence: '
+    is "fleet: it shows where the planes are, and no more" "$(grep -c 'schema=\|prefix=\|@' err)" 0
+    until_said 'plane=coord name=persistence '
     report $? "fleet: it says what Redis keeps"
-    until_said 'coord eviction: '
+    until_said 'plane=coord name=eviction '
     report $? "fleet: and what Redis may throw away"
-    until_said 'ledger commit: synchronous_commit is on'
+    until_said 'plane=ledger name=commit text="synchronous_commit is on'
     report $? "fleet: and what PostgreSQL promises"
     first_daemon=$daemon first_port=$port
     start "${planes[@]}"
