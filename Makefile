@@ -126,6 +126,7 @@ $(eval $(call suite,schedule,))
 $(eval $(call suite,sim,))
 $(eval $(call suite,threads,))
 $(eval $(call suite,fault,))
+$(eval $(call suite,crowd,))
 $(eval $(call suite,oom,$(addprefix -Wl$(comma)--wrap=,malloc calloc realloc free strdup)))
 
 # The museum drives the simulator, the schedules and the model: their code is in it, but not
@@ -148,6 +149,10 @@ $(BUILD)/bench/fleet: $(call obj,$(wildcard bench/fleet/*.c) bench/clients.c ben
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(LDFLAGS_ALL) $^ $(LIBS) -o $@
 
+$(BUILD)/bench/pairs: $(call obj,$(wildcard bench/doors/*.c))
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(LDFLAGS_ALL) $^ -o $@
+
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)
 
 # ---- commands ----------------------------------------------------------------------------------
@@ -168,12 +173,12 @@ run: packages-run ## install what is missing, build, and show it at work
 	@$(MAKE) --no-print-directory $(BUILD)/once
 	@tools/tour $(BUILD)/once
 
-.PHONY: test unit conform model sim schedule oom museum e2e fault fuzz san memcheck check docs
+.PHONY: test unit conform model sim schedule oom museum e2e crowd fault fuzz san memcheck check docs
 test: packages-test ## install what is missing and run every test
 	@$(MAKE) --no-print-directory -j2 all
 	@tests/run
 
-unit conform model sim schedule oom museum e2e fault fuzz san memcheck check docs: packages-test
+unit conform model sim schedule oom museum e2e crowd fault fuzz san memcheck check docs: packages-test
 	@SEEDS=$(SEEDS) tests/run $@
 unit: ## tests beside the code
 conform: ## one suite that every store passes
@@ -183,6 +188,7 @@ schedule: ## every interleaving of the named races
 oom: ## the n-th allocation fails, for every n
 museum: ## real bugs, each of which must be caught
 e2e: ## real processes, real signals; install, examples, command line
+crowd: ## ten thousand connections and five thousand who wait, on one daemon
 fault: ## real servers killed, hung and cut off under real clients
 fuzz: ## coverage-guided, FUZZ_SECONDS=n per target
 san: ## the suites under ASan+UBSan, TSan and valgrind
@@ -197,9 +203,10 @@ soak: packages-test ## faults at random, MINUTES=n; SEED=n repeats the choice
 
 .PHONY: bench packages-bench
 packages-bench:
-	@command -v npm >/dev/null || tools/packages bench
+	@tools/packages bench
+	@command -v npm >/dev/null || tools/packages node
 bench: packages-test packages-bench ## ratios against baselines and peers of the same run; ONLY=name
-	@$(MAKE) --no-print-directory -j2 $(BUILD)/bench/core $(BUILD)/bench/fleet
+	@$(MAKE) --no-print-directory -j2 $(BUILD)/bench/core $(BUILD)/bench/fleet $(BUILD)/bench/pairs $(BUILD)/once
 	@bench/run $(BUILD)/bench $(ONLY)
 
 .PHONY: bench-docs

@@ -21,12 +21,14 @@ function spread(values) {
 function reached({ ours, ratio, target }) {
   if (!target) return 1;
   if (target.ratio) return ratio / target.ratio;
+  if (target.atLeast) return median(ours) / target.atLeast;
   return median(ours) > 0 ? target.atMost / median(ours) : 1;
 }
 
 function targetText(target) {
   if (!target) return "";
-  return target.ratio ? `ratio >= ${target.ratio}` : `<= ${target.atMost}`;
+  if (target.ratio) return `ratio >= ${target.ratio}`;
+  return target.atLeast ? `>= ${target.atLeast}` : `<= ${target.atMost}`;
 }
 
 export class Report {
