@@ -29,13 +29,19 @@ enum {
     HTTP_ESCAPED_BYTES_MAX = 64 * 1024, /* of a body, besides twice the longest value */
 };
 
+enum { HTTP_CLASSES = 6 };
+
+struct metrics;
+
 struct http_door {
     struct engine *engine;
     struct loop *loop;
     struct conns *conns;
     struct bounds *bounds;
     struct auth *auth; /* NULL: everybody may ask everything */
+    struct metrics *metrics;
     struct clock wall;
+    uint64_t answered[HTTP_CLASSES]; /* answers, by the first digit of their status */
     struct http_limits limits;
     struct list spares; /* struct http_exchange */
     size_t spare_count;
@@ -49,7 +55,7 @@ struct http_door {
     struct json_node nodes[HTTP_NODES_MAX];                        /* of its body */
 };
 
-/* `d` is zeroed, with engine, loop, conns, bounds, auth and wall set. */
+/* `d` is zeroed, with engine, loop, conns, bounds, auth, metrics and wall set. */
 void http_door_init(struct http_door *d, int64_t value_bytes_max, struct rng *rng);
 void http_door_fini(
     struct http_door *d); /* all connections are closed; the engine is stopped */

@@ -2,6 +2,7 @@
 #include "daemon/http_health.h"
 
 #include "daemon/http_session.h"
+#include "daemon/metrics.h"
 
 #include <once/once.h>
 #include <stdio.h>
@@ -46,6 +47,23 @@ void http_openapi(struct http_exchange *x, struct http_input *in)
     (void)in;
     http_open(x, &w, 200);
     http_close(x, &w, http_json_type, bytes_str(openapi_document));
+}
+
+void http_metrics(struct http_exchange *x, struct http_input *in)
+{
+    struct http_writer w;
+    struct buf text;
+    (void)in;
+    buf_init(&text, METRICS_BYTES_MAX);
+    metrics_write(x->door->metrics, &text);
+    if (buf_failed(&text)) {
+        http_answer_error(x, &(struct err){ .code = ERR_NOMEM, .text = "out of memory" });
+    } else {
+        http_open(x, &w, 200);
+        http_put_text(&w, "Cache-Control", "no-store");
+        http_close(x, &w, x->route->gives, buf_bytes(&text));
+    }
+    buf_fini(&text);
 }
 
 /* ---- ready? ---- */

@@ -24,6 +24,7 @@ static struct bytes date_now(struct http_door *d)
 void http_open(struct http_exchange *x, struct http_writer *w, int status)
 {
     struct conn *c = x->session->conn;
+    x->door->answered[status / 100]++;
     x->keep_alive = x->keep_alive && !c->refused;
     struct http_answer answer = { .status = status,
                                   .minor = x->minor,

@@ -4,6 +4,7 @@
 #include "base/check.h"
 #include "daemon/http_claims.h"
 #include "daemon/http_health.h"
+#include "proto/exposition.h"
 
 const struct http_route http_routes[] = {
     { HTTP_POST, "/v1/claims/{scope}/{key}", http_claim, http_claim_done, .verb = VERB_CLAIM,
@@ -24,6 +25,8 @@ const struct http_route http_routes[] = {
     { HTTP_GET, "/livez", http_livez, .open = true, .summary = "Does the daemon turn?" },
     { HTTP_GET, "/readyz", http_readyz, http_readyz_done, .open = true,
       .summary = "Can it answer, and if not, why?" },
+    { HTTP_GET, "/metrics", http_metrics, .metrics = true, .gives = EXPOSITION_MEDIA_TYPE,
+      .summary = "What is counted, for Prometheus" },
     { HTTP_GET, "/version", http_version, .open = true, .summary = "What runs here" },
     { HTTP_GET, "/openapi.json", http_openapi, .open = true, .summary = "This interface" },
     { 0 },

@@ -30,6 +30,7 @@ struct http_route {
     http_handler *handle;
     http_done *done; /* answers what came of its call, errors too; NULL: it asks for none */
     bool open;       /* needs no token */
+    bool metrics;    /* a token has to allow this, and no verb */
     enum verb verb;  /* what a token has to allow, unless it is open; {scope} says where */
     enum http_content takes;
     bool gives_raw;    /* a value as application/octet-stream, if that is preferred */

@@ -93,6 +93,10 @@ static bool authorise(struct http_exchange *x, struct http_input *in)
     }
     if (x->route->open) return let_in(x, &in->request);
     if (!log_in(x, &in->request, &in->grant)) return false;
+    if (x->route->metrics) {
+        if (auth_may_metrics(auth, &in->grant)) return true;
+        return refuse(x, 403, "forbidden", "the token does not allow reading metrics");
+    }
     if (auth_may(auth, &in->grant, x->route->verb, scope_of(x, in))) return true;
     return refuse(x, 403, "forbidden", "the token does not allow this verb in this scope");
 }

@@ -180,6 +180,13 @@ static void write_closed(struct reading *r, const struct family *f)
         }
 }
 
+static void write_answered(struct reading *r, const struct family *f)
+{
+    static const char *const classes[] = { NULL, "1xx", "2xx", "3xx", "4xx", "5xx" };
+    for (int i = 1; r->metrics->http_answered && i < 6; i++)
+        write_labeled(r, f, "status", classes[i], r->metrics->http_answered[i]);
+}
+
 static const struct {
     enum meter_kind kind;
     const char *label;
@@ -275,6 +282,8 @@ static const struct family families[] = {
     { "once_connections_closed_total", EXPOSITION_COUNTER,
       "Connections closed, by door and reason", write_closed, 0, 1 },
     DOOR_COUNTER("once_requests_total", requests, "Commands and requests read, by door"),
+    { "once_http_responses_total", EXPOSITION_COUNTER, "Answers over HTTP, by class of status",
+      write_answered, 0, 1 },
     DOOR_COUNTER("once_received_bytes_total", in_bytes, "Bytes received, by door"),
     DOOR_COUNTER("once_sent_bytes_total", out_bytes, "Bytes sent, by door"),
     COUNTER("once_logins_total", auth.logins, "Tokens that were accepted"),

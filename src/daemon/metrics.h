@@ -26,6 +26,7 @@ struct metrics {
     const struct conns *conns;
     const struct bounds *bounds;
     const struct auth *auth;
+    const uint64_t *http_answered; /* by the first digit of the status */
 
     /* the rest is its own */
     uint64_t started_ms; /* wall clock */

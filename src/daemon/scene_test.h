@@ -5,6 +5,7 @@
 
 #include "daemon/http_door.h"
 #include "daemon/listen.h"
+#include "daemon/metrics.h"
 #include "daemon/resp_door.h"
 #include "tests/support/faulty.h"
 #include "tests/support/world.h"
@@ -29,6 +30,7 @@ struct scene {
     struct bounds bounds;
     struct resp_door door;
     struct http_door http;
+    struct metrics metrics;
     char dir[32];
 };
 
@@ -64,6 +66,11 @@ static inline void scene_open_door(struct scene *s, const struct door *door)
     s->http.conns = &s->conns;
     s->http.bounds = &s->bounds;
     s->http.wall = s->conns.clock;
+    s->metrics = (struct metrics){
+        .loop = &s->world.loop, .engine = s->engine, .store = s->store, .plane = "ledger"
+    };
+    metrics_init(&s->metrics, &s->conns.clock);
+    s->http.metrics = &s->metrics;
     http_door_init(&s->http, SCENE_VALUE_BYTES_MAX, &s->world.rng.base);
     s->listener.conns = &s->conns;
     s->listener.door = door;

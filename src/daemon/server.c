@@ -335,6 +335,7 @@ static int init_doors(struct server *s, const struct server_config *config, stru
     s->http.conns = &s->conns;
     s->http.bounds = &s->bounds;
     s->http.auth = &s->guard.auth;
+    s->http.metrics = &s->metrics;
     s->http.wall = s->env.wall;
     http_door_init(&s->http, config->value_bytes_max, &s->rng.base);
     s->resp.engine = s->engine;
@@ -357,7 +358,9 @@ static void init_metrics(struct server *s)
                                    .store = s->store,
                                    .plane = s->ephemeral ? "coord" : "ledger",
                                    .conns = &s->conns,
-                                   .bounds = &s->bounds };
+                                   .bounds = &s->bounds,
+                                   .auth = &s->guard.auth,
+                                   .http_answered = s->http.answered };
     metrics_init(&s->metrics, &s->env.wall);
 }
 
