@@ -9,9 +9,10 @@
 /* ---- at a terminal ---- */
 
 /* The arguments of redis-cli that lead to the address. */
-static void print_client(FILE *to, const char *address)
+static void print_client(FILE *to, const struct server *s, const char *address)
 {
     const char *colon = strrchr(address, ':');
+    if (server_wants_tokens(s)) fprintf(to, "REDISCLI_AUTH=TOKEN ");
     if (strncmp(address, "unix:", 5) == 0)
         fprintf(to, "redis-cli -s %s", address + 5);
     else if (address[0] == '[')
@@ -19,6 +20,7 @@ static void print_client(FILE *to, const char *address)
                 colon + 1);
     else
         fprintf(to, "redis-cli -h %.*s -p %s", (int)(colon - address), address, colon + 1);
+    if (server_speaks_tls(s) && address[0] != 'u') fprintf(to, " --tls");
 }
 
 static const char *guarantee(const struct server *s)
@@ -28,12 +30,14 @@ static const char *guarantee(const struct server *s)
 }
 
 /* The same for curl. */
-static void print_curl(FILE *to, const char *address)
+static void print_curl(FILE *to, const struct server *s, const char *address)
 {
     bool path = strncmp(address, "unix:", 5) == 0;
     fprintf(to, "curl -X POST ");
+    if (server_wants_tokens(s)) fprintf(to, "--oauth2-bearer TOKEN ");
     if (path) fprintf(to, "--unix-socket %s ", address + 5);
-    fprintf(to, "http://%s/v1/claims/orders/o-17\n", path ? "localhost" : address);
+    fprintf(to, "%s://%s/v1/claims/orders/o-17\n",
+            server_speaks_tls(s) && !path ? "https" : "http", path ? "localhost" : address);
 }
 
 static void print_doors(const struct server *s)
@@ -41,15 +45,16 @@ static void print_doors(const struct server *s)
     const char *http = server_address(s, "http"), *resp = server_address(s, "resp");
     const char *who =
         server_wants_tokens(s) ? "those who have a token" : "everybody on this machine";
-    if (http) fprintf(stderr, "  HTTP        %s, for %s\n", http, who);
-    if (resp) fprintf(stderr, "  RESP        %s, for %s\n", resp, who);
+    const char *tls = server_speaks_tls(s) ? " over TLS" : "";
+    if (http) fprintf(stderr, "  HTTP        %s%s, for %s\n", http, tls, who);
+    if (resp) fprintf(stderr, "  RESP        %s%s, for %s\n", resp, tls, who);
     if (http) {
         fprintf(stderr, "  try         ");
-        print_curl(stderr, http);
+        print_curl(stderr, s, http);
     }
     if (resp) {
         fprintf(stderr, "  try         ");
-        print_client(stderr, resp);
+        print_client(stderr, s, resp);
         fprintf(stderr, " ONCE.CLAIM orders o-17 WAIT 5000\n");
     }
 }
@@ -108,6 +113,7 @@ static void log_start(struct notices *n, const struct server *s)
                                   LOG_TEXT("planes", server_planes(s)),
                                   LOG_TEXT("guarantee", guarantee(s)),
                                   LOG_TEXT("tokens", server_wants_tokens(s) ? "yes" : "no"),
+                                  LOG_TEXT("tls", server_speaks_tls(s) ? "yes" : "no"),
                                   { 0 } });
     log_listening(n, "http", server_address(s, "http"));
     log_listening(n, "resp", server_address(s, "resp"));

@@ -10,6 +10,8 @@ enum {
     SERVE_LISTEN,
     SERVE_RESP,
     SERVE_TOKENS,
+    SERVE_TLS_CERT,
+    SERVE_TLS_KEY,
     SERVE_INSECURE,
     SERVE_DRAIN,
     SERVE_LOG_FORMAT,
@@ -30,6 +32,11 @@ const struct option serve_options[] = {
     [SERVE_TOKENS] = { "tokens", .kind = OPTION_TEXT, .value = "FILE", .setting = true,
                        .help =
                            "who may ask (default: tokens in the data directory, if there)" },
+    [SERVE_TLS_CERT] = { "tls-cert", .kind = OPTION_TEXT, .value = "FILE", .setting = true,
+                         .help =
+                             "speak TLS, with this certificate (PEM, its issuers behind it)" },
+    [SERVE_TLS_KEY] = { "tls-key", .kind = OPTION_TEXT, .value = "FILE", .setting = true,
+                        .help = "the key of the certificate, readable by nobody else" },
     [SERVE_INSECURE] = { "insecure", .setting = true,
                          .help = "let other machines connect without TLS: who listens on the "
                                  "way reads tokens" },
@@ -82,6 +89,8 @@ static int serve_run(struct cli *cli, const struct args *args)
     config.on_fact_ctx = &notices;
     config.on_reloaded = notice_reloaded;
     config.on_reloaded_ctx = &notices;
+    config.tls_cert = args->values[SERVE_TLS_CERT].text;
+    config.tls_key = args->values[SERVE_TLS_KEY].text;
     config.insecure = args->values[SERVE_INSECURE].given;
     set_tokens(cli, args, tokens, sizeof tokens, &config);
     int r = server_open(&config, &server, &err);

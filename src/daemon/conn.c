@@ -19,22 +19,6 @@ static void set_state(struct conn *c, enum conn_state to)
     c->state = to;
 }
 
-const char *close_name(enum close_reason why)
-{
-#define CLOSE_NAME(id, name, text) [id] = name,
-    static const char *const names[] = { CLOSE_LIST(CLOSE_NAME) };
-#undef CLOSE_NAME
-    return names[why];
-}
-
-const char *close_text(enum close_reason why)
-{
-#define CLOSE_TEXT(id, name, text) [id] = text,
-    static const char *const texts[] = { CLOSE_LIST(CLOSE_TEXT) };
-#undef CLOSE_TEXT
-    return texts[why];
-}
-
 static struct door_stats *stats_of(const struct conn *c)
 {
     return &c->all->stats[c->door->id];
@@ -67,6 +51,7 @@ static void closed(uv_handle_t *handle)
     buf_fini(&c->in);
     buf_fini(&c->sending);
     release_out(c);
+    tls_free(c->tls);
     free(c);
 }
 
@@ -186,6 +171,29 @@ static void peer_ended(struct conn *c)
     touch(c);
 }
 
+/* Half a record may wait as long as half a command, from its first byte on. */
+static void note_record(struct conn *c, bool was_midway)
+{
+    if (tls_midway(c->tls) && !was_midway && !c->in.len) c->since_ms = c->all->loop->now_ms;
+}
+
+static void take_sealed(struct conn *c, struct bytes sealed)
+{
+    enum tls_progress p = TLS_PLAIN;
+    bool midway = tls_midway(c->tls);
+    tls_feed(c->tls, sealed);
+    while (p == TLS_PLAIN) {
+        size_t len;
+        p = tls_read(c->tls, c->all->plain, sizeof c->all->plain, &len);
+        if (len) take(c, c->all->plain, len);
+        if (c->state == CONN_CLOSED) return;
+        if (len) midway = false;
+    }
+    note_record(c, midway);
+    if (p == TLS_ENDED) peer_ended(c);
+    if (p == TLS_BAD) conn_end(c, CLOSE_TLS);
+}
+
 static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
 {
     struct conn *c = stream->data;
@@ -201,7 +209,10 @@ static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
     stats_of(c)->in_bytes += (size_t)n;
     if (c->refused) return; /* lingering: taken and dropped */
     loop_update(c->all->loop, clock_now_ms(&c->all->clock));
-    take(c, (uint8_t *)buf->base, (size_t)n);
+    if (c->tls)
+        take_sealed(c, bytes_of(buf->base, (size_t)n));
+    else
+        take(c, (uint8_t *)buf->base, (size_t)n);
     touch(c);
 }
 
@@ -247,10 +258,10 @@ static void sent(uv_write_t *write, int status)
     touch(c);
 }
 
-static void send_later(struct conn *c, size_t done)
+static void send_later(struct conn *c, struct buf *wire, size_t done)
 {
-    c->sending = c->out;
-    buf_init(&c->out, c->sending.bytes_max);
+    c->sending = *wire;
+    buf_init(wire, c->sending.bytes_max);
     c->unsent = c->sending.len - done;
     c->since_ms = c->all->loop->now_ms;
     uv_buf_t rest = uv_buf_init((char *)c->sending.data + done, (unsigned)c->unsent);
@@ -259,32 +270,61 @@ static void send_later(struct conn *c, size_t done)
         conn_close(c, CLOSE_BROKEN);
 }
 
+/* Before they have shaken hands nothing can be said: who is turned away then hears nothing. */
+static struct buf *seal(struct conn *c)
+{
+    struct buf *sealed = tls_out(c->tls);
+    if (!tls_ready(c->tls)) {
+        if (c->state != CONN_OPEN) release_out(c);
+        return sealed;
+    }
+    if (c->out.len && tls_write(c->tls, buf_bytes(&c->out)) < 0) sealed->failed = ERR_LIMIT;
+    release_out(c);
+    return sealed;
+}
+
+static void release_wire(struct conn *c, struct buf *wire)
+{
+    if (wire == &c->out)
+        release_out(c);
+    else
+        buf_fini(wire);
+}
+
 static void flush(struct conn *c)
 {
-    if (buf_failed(&c->out)) {
+    if (c->unsent && !buf_failed(&c->out)) return;
+    struct buf *wire = c->tls && !buf_failed(&c->out) ? seal(c) : &c->out;
+    if (buf_failed(wire)) {
         conn_close(c, CLOSE_LIMIT);
         return;
     }
-    if (c->unsent || !c->out.len) return;
-    uv_buf_t all = uv_buf_init((char *)c->out.data, (unsigned)c->out.len);
+    if (!wire->len) return;
+    uv_buf_t all = uv_buf_init((char *)wire->data, (unsigned)wire->len);
     int n = uv_try_write(&c->uv.stream, &all, 1);
     if (n < 0 && n != UV_EAGAIN) {
         conn_close(c, CLOSE_BROKEN);
         return;
     }
     size_t done = n > 0 ? (size_t)n : 0;
-    stats_of(c)->out_bytes += c->out.len;
-    if (done == c->out.len)
-        release_out(c);
+    stats_of(c)->out_bytes += wire->len;
+    if (done == wire->len)
+        release_wire(c, wire);
     else
-        send_later(c, done);
+        send_later(c, wire, done);
 }
 
 /* ---- what comes next ---- */
 
 static bool waits_for_input(const struct conn *c)
 {
-    return c->state == CONN_OPEN && c->in.len && !c->stalled;
+    bool half = c->in.len || (c->tls && tls_midway(c->tls));
+    return c->state == CONN_OPEN && half && !c->stalled;
+}
+
+static bool shakes_hands(const struct conn *c)
+{
+    return c->state == CONN_OPEN && c->tls && !tls_ready(c->tls);
 }
 
 /* INT64_MAX: nothing has to happen in time. */
@@ -292,6 +332,7 @@ static int64_t conn_wake_ms(const struct conn *c)
 {
     const struct conn_limits *limits = &c->all->limits;
     if (c->state == CONN_LINGERING) return c->since_ms + limits->linger_ms;
+    if (shakes_hands(c)) return c->since_ms + limits->handshake_ms;
     if (c->unsent) return c->since_ms + limits->send_ms;
     if (waits_for_input(c)) return c->since_ms + limits->command_ms;
     return INT64_MAX;
@@ -317,7 +358,7 @@ static void too_slow(struct timer *t)
         c->since_ms = c->all->loop->now_ms;
         reset_timer(c);
     } else {
-        c->why = c->unsent ? CLOSE_SLOW_OUTPUT : CLOSE_SLOW_INPUT;
+        c->why = shakes_hands(c) ? CLOSE_TLS : c->unsent ? CLOSE_SLOW_OUTPUT : CLOSE_SLOW_INPUT;
         conn_close(c, c->why);
     }
 }
@@ -329,6 +370,8 @@ static void shut(uv_shutdown_t *request, int status)
 
 static void finish(struct conn *c)
 {
+    if (c->tls && tls_end(c->tls)) flush(c);
+    if (c->state == CONN_CLOSED || c->unsent) return; /* again, when that is sent */
     if (c->peer_ended) {
         conn_close(c, c->why);
         return;
@@ -388,47 +431,6 @@ void conn_unparked(struct conn *c, size_t bytes)
 
 /* ---- life ---- */
 
-void conns_init(struct conns *all, uv_loop_t *uv, struct loop *loop,
-                const struct conn_limits *limits, size_t count_max)
-{
-    all->clock = clock_monotonic();
-    all->uv = uv;
-    all->loop = loop;
-    all->limits = *limits;
-    all->count_max = count_max;
-    list_init(&all->open);
-    list_init(&all->dirty);
-    while (all->spare_count < CONN_SPARES_MAX / 4) {
-        uint8_t *spare = malloc(CONN_SPARE_BYTES);
-        if (!spare) break;
-        all->spares[all->spare_count++] = spare;
-    }
-}
-
-void conns_fini(struct conns *all)
-{
-    CHECK(all->count == 0);
-    while (all->spare_count) free(all->spares[--all->spare_count]);
-}
-
-void conns_end(struct conns *all, enum close_reason why)
-{
-    list_each (&all->open, at) conn_end(container_of(at, struct conn, link), why);
-}
-
-void conns_cancel(struct conns *all)
-{
-    list_each (&all->open, at) {
-        struct conn *c = container_of(at, struct conn, link);
-        if (c->state != CONN_CLOSED) c->door->on_cancel(c);
-    }
-}
-
-void conns_close(struct conns *all, enum close_reason why)
-{
-    list_each (&all->open, at) conn_close(container_of(at, struct conn, link), why);
-}
-
 static struct conn *conn_new(struct conns *all, const struct door *door, void *ctx)
 {
     struct conn *c = calloc(1, sizeof *c + door->session_bytes);
@@ -470,11 +472,14 @@ static void turn_away(struct conn *c)
     conn_end(c, CLOSE_LIMIT);
 }
 
-void conn_accept(struct conns *all, uv_stream_t *listener, const struct door *door, void *ctx)
+void conn_accept(struct conns *all, uv_stream_t *listener, const struct door *door, void *ctx,
+                 const struct tls_keys *keys)
 {
     struct conn *c = conn_new(all, door, ctx);
     if (!c) return;
-    if (init_handle(c, listener) < 0) {
+    if (keys) c->tls = tls_new(keys, door->alpn, all->limits.out_bytes_max);
+    if ((keys && !c->tls) || init_handle(c, listener) < 0) {
+        tls_free(c->tls);
         free(c);
         return;
     }
@@ -489,6 +494,7 @@ void conn_accept(struct conns *all, uv_stream_t *listener, const struct door *do
         return;
     }
     tune(c);
+    c->since_ms = all->loop->now_ms;
     if (all->count > all->count_max) turn_away(c);
     touch(c);
 }

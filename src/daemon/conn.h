@@ -13,7 +13,9 @@
  *   K3 An idle connection has no buffers: input is read into one buffer that all share, and what
  *      was written is given back when it is sent.
  *   K4 A connection that sends half a command, or does not take its answers, is closed in time.
- *   K5 An answer in front of a close arrives: the peer's unread input is taken first. */
+ *   K5 An answer in front of a close arrives: the peer's unread input is taken first.
+ *   K6 A door never sees TLS: below it, what comes is opened and what goes is sealed (tls.h).
+ *      Shaking hands takes place in time or not at all. */
 #ifndef DAEMON_CONN_H
 #define DAEMON_CONN_H
 
@@ -21,6 +23,7 @@
 #include "base/clock.h"
 #include "base/loop.h"
 #include "base/trace.h"
+#include "daemon/tls.h"
 
 #include <uv.h>
 
@@ -35,6 +38,7 @@ struct door {
     size_t session_bytes;  /* of conn->session: the door's own, zeroed */
     uint32_t owed_max;     /* of one connection; 0: as many as the limits allow */
     const char *full_text; /* answered to a connection too many */
+    const char *alpn;      /* what it is called in TLS; NULL: nothing */
     void (*on_opened)(struct conn *c);
     /* Returns how many of the bytes are done with; what is left is shown again, with more. It
      * stops early when conn_full(), and is called again when that is over. */
@@ -52,6 +56,7 @@ struct door {
     X(CLOSE_REFUSED, "refused", "the input was refused, or it asked to quit")                  \
     X(CLOSE_SLOW_INPUT, "slow_input", "a command was begun and not completed in time")         \
     X(CLOSE_SLOW_OUTPUT, "slow_output", "answers were not taken in time")                      \
+    X(CLOSE_TLS, "tls", "TLS was asked for and not spoken, or not in time")                    \
     X(CLOSE_LIMIT, "limit", "a limit or memory was exceeded")                                  \
     X(CLOSE_SHUTDOWN, "shutdown", "the daemon stops")
 
@@ -72,6 +77,7 @@ struct conn_limits {
     int64_t command_ms;    /* from the first byte of a command to its last */
     int64_t send_ms;       /* without any progress */
     int64_t linger_ms;
+    int64_t handshake_ms; /* of TLS */
 };
 
 /* What is counted, by door. */
@@ -97,6 +103,7 @@ struct conns {
     uint8_t *spares[CONN_SPARES_MAX]; /* memory for answers */
     size_t spare_count;
     uint8_t input[CONN_INPUT_BYTES];
+    uint8_t plain[CONN_INPUT_BYTES]; /* of TLS */
 };
 
 enum conn_state { CONN_OPEN, CONN_ENDING, CONN_LINGERING, CONN_CLOSED };
@@ -122,6 +129,7 @@ struct conn {
     uint32_t owed;                     /* answers that are still to come */
     size_t parked_bytes;               /* answers that wait for one in front of them */
     struct buf in, out, sending;       /* sending: the kernel did not take it all at once */
+    struct tls *tls;                   /* NULL: none */
     size_t unsent;                     /* of sending, when last looked at */
     int64_t since_ms; /* when what the timer watches began; see conn_wake_ms() */
     struct timer timer;
@@ -145,8 +153,9 @@ void conns_end(struct conns *all, enum close_reason why);
 void conns_cancel(struct conns *all);                       /* what waits: see on_cancel */
 void conns_close(struct conns *all, enum close_reason why); /* now */
 
-/* For a listener that has one. */
-void conn_accept(struct conns *all, uv_stream_t *listener, const struct door *door, void *ctx);
+/* For a listener that has one. Without keys it speaks no TLS. */
+void conn_accept(struct conns *all, uv_stream_t *listener, const struct door *door, void *ctx,
+                 const struct tls_keys *keys);
 
 /* ---- for doors ---- */
 

@@ -353,6 +353,7 @@ void http_door_fini(struct http_door *d)
 const struct door http_door = {
     .id = DOOR_HTTP,
     .name = "http",
+    .alpn = "http/1.1",
     .session_bytes = sizeof(struct http_session),
     .owed_max = 1,
     .full_text = "HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\n"

@@ -156,7 +156,7 @@ static int bind_address(struct listener *l, const union address *a, struct err *
 static void on_connection(uv_stream_t *stream, int status)
 {
     struct listener *l = stream->data;
-    if (status == 0) conn_accept(l->conns, stream, l->door, l->door_ctx);
+    if (status == 0) conn_accept(l->conns, stream, l->door, l->door_ctx, l->keys);
 }
 
 static void show_chosen(struct listener *l)
@@ -173,6 +173,7 @@ int listener_open(struct listener *l, const char *text, struct err *reterr)
     int r = address_parse(text, &a, reterr);
     if (r) return r;
     address_show(&a, l->shown);
+    if (a.any.sa_family == AF_UNIX) l->keys = NULL;
     uv_loop_t *uv = l->conns->uv;
     r = a.any.sa_family == AF_UNIX ? uv_pipe_init(uv, &l->uv.pipe, 0)
                                    : uv_tcp_init(uv, &l->uv.tcp);

@@ -33,11 +33,13 @@ struct listener {
     struct conns *conns;
     const struct door *door;
     void *door_ctx;
+    const struct tls_keys *keys; /* for TLS; NULL: none */
     bool open;
     char shown[ADDRESS_TEXT_BYTES];
 };
 
-/* `l` is zeroed, with conns, door and door_ctx set. */
+/* `l` is zeroed, with conns, door, door_ctx and keys set. A socket in the file system has no use for
+ * keys: what it carries does not leave the machine. */
 int listener_open(struct listener *l, const char *text, struct err *reterr);
 void listener_close(struct listener *l); /* the handle is gone after a turn of libuv's loop */
 

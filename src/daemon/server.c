@@ -35,6 +35,7 @@ enum {
     COMMAND_MS = 30000,
     SEND_MS = 30000,
     LINGER_MS = 1000,
+    HANDSHAKE_MS = 10000,
     PLANES_TEXT_BYTES = 400,
     DOORS_MAX = 2,
 };
@@ -320,6 +321,7 @@ static void open_conns(struct server *s, const struct server_config *config)
         .command_ms = COMMAND_MS,
         .send_ms = SEND_MS,
         .linger_ms = LINGER_MS,
+        .handshake_ms = HANDSHAKE_MS,
     };
     conns_init(&s->conns, &s->uv, &s->loop, &limits, connections_max(config->connections_max));
     s->conns.trace = config->trace;
@@ -378,6 +380,7 @@ static int open_door(struct server *s, const char *address, const struct door *d
     l->conns = &s->conns;
     l->door = door;
     l->door_ctx = ctx;
+    l->keys = guard_keys(&s->guard);
     return listener_open(l, address, reterr);
 }
 
@@ -413,6 +416,8 @@ static int open_guard(struct server *s, const struct server_config *config, stru
 {
     struct guard_config guard = { .tokens = config->tokens,
                                   .tokens_needed = config->tokens_needed,
+                                  .tls_cert = config->tls_cert,
+                                  .tls_key = config->tls_key,
                                   .insecure = config->insecure };
     if (is_off(config->http) && is_off(config->resp))
         return err_set(reterr, ERR_INVALID, "every door is off: nobody could ask anything");
@@ -457,6 +462,11 @@ bool server_durable(const struct server *s)
 bool server_wants_tokens(const struct server *s)
 {
     return auth_required(&s->guard.auth);
+}
+
+bool server_speaks_tls(const struct server *s)
+{
+    return guard_keys(&s->guard);
 }
 
 /* ---- what it stands on ---- */

@@ -21,7 +21,8 @@ struct server_config {
     const char *http, *resp;               /* addresses of the doors: listen.h, or "off" */
     const char *tokens;                    /* file of access tokens; NULL: none */
     bool tokens_needed;                    /* it is an error if that is not there */
-    bool insecure;                         /* see guard.h */
+    const char *tls_cert, *tls_key; /* files, for all doors but unix sockets; NULL: none */
+    bool insecure;                  /* see guard.h */
     int64_t value_bytes_max;
     size_t waiters_max;
     int64_t patience_ms, sweep_ms; /* as in once_config */
@@ -49,9 +50,10 @@ int server_open(const struct server_config *config, struct server **ret_server,
 const char *server_address(const struct server *s, const char *door);
 const char *server_planes(const struct server *s); /* without passwords */
 bool server_durable(const struct server *s);       /* does the store outlive the process? */
+bool server_speaks_tls(const struct server *s);    /* where other machines could listen */
 bool server_wants_tokens(const struct server *s);  /* of everybody who asks */
 
-/* Reads again what may change while it runs: the tokens. SIGHUP does the same. */
+/* Reads again what may change while it runs: tokens, certificate and key. SIGHUP does the same. */
 int server_reload(struct server *s, struct err *reterr);
 
 /* Until SIGTERM or SIGINT. Not 0: a store kept what it was given for too long; the process has to
