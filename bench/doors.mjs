@@ -27,7 +27,7 @@ const children = new Set();
 // ---- servers -----------------------------------------------------------------------------------
 
 function start(command, args) {
-  const child = spawn(command, args, { stdio: ["ignore", "pipe", "inherit"] });
+  const child = spawn(command, args, { stdio: ["ignore", "pipe", "ignore"] });
   children.add(child);
   child.once("exit", () => children.delete(child));
   return child;
@@ -41,7 +41,7 @@ async function stop(child) {
 
 // { child, resp, http }: ports.
 async function startOnce(...args) {
-  const child = start(once, ["serve", "--quiet", "--listen", "127.0.0.1:0", "--resp", "127.0.0.1:0", ...args]);
+  const child = start(once, ["serve", "--log-level", "error", "--listen", "127.0.0.1:0", "--resp", "127.0.0.1:0", ...args]);
   const { value } = await createInterface({ input: child.stdout })[Symbol.asyncIterator]().next();
   const port = (door) => Number(value.match(new RegExp(`${door} \\S*?:(\\d+)`))[1]);
   return { child, resp: port("resp"), http: port("http") };
@@ -96,7 +96,7 @@ http { access_log off; keepalive_requests 100000000; ${temps}
 
 // ---- samples -----------------------------------------------------------------------------------
 
-const run = (command, args) => execFileSync(command, args.map(String), { encoding: "utf8", timeout: 120000, stdio: ["ignore", "pipe", "inherit"] });
+const run = (command, args) => execFileSync(command, args.map(String), { encoding: "utf8", timeout: 120000, stdio: ["ignore", "pipe", "ignore"] });
 
 function redisBenchmark(port, requests, ...command) {
   const text = run("redis-benchmark", ["-p", port, "-P", 16, "-c", 50, "-n", requests, "-r", 1000000000, "--csv", ...command]);
@@ -128,7 +128,7 @@ async function resp() {
   report.add({
     name: "resp_claim", what: "claims over RESP, -P 16", unit: "/s",
     ...inTurns(
-      () => redisBenchmark(ours.resp, requests, "ONCE.CLAIM", "bench", "k:__rand_int__", "LEASE", 30000),
+      () => redisBenchmark(ours.resp, requests, "ONCE.CLAIM", "bench", "k:__rand_int__", "LEASE", 30000, "WAIT", 0),
       () => (redisCli(redis.port, "flushall"), redisBenchmark(redis.port, requests, "SET", "k:__rand_int__", "v", "NX", "GET", "PX", 30000)),
     ),
     against: "redis-server, SET k v NX GET PX, same redis-benchmark", target: { ratio: 1.2 },
