@@ -169,9 +169,14 @@ packages-dev:
 	@tools/packages run test dev
 
 .PHONY: run
-run: packages-run ## install what is missing, build, and show it at work
+run: packages-run ## install what is missing, build, show it at work, start the daemon
 	@$(MAKE) --no-print-directory $(BUILD)/once
 	@tools/tour $(BUILD)/once
+	@tools/daemon start $(BUILD)/once $(BUILD)/daemon
+
+.PHONY: stop
+stop: ## end the daemon that make run has started
+	@tools/daemon stop $(BUILD)/daemon
 
 .PHONY: test unit conform model sim schedule oom museum e2e crowd fault fuzz san memcheck check docs
 test: packages-test ## install what is missing and run every test
