@@ -62,6 +62,7 @@ lib_obj := $(call obj,$(lib_src)) $(BUILD)/obj/gen/redis_script.o $(migrations)
 cli_obj := $(call obj,$(cli_src))
 daemon_obj := $(call obj,$(daemon_src)) $(BUILD)/obj/gen/openapi_document.o
 internal := $(BUILD)/internal.a
+daemon_lib := $(BUILD)/daemon.a
 support_obj := $(call obj,$(wildcard tests/support/*.c))
 
 .PHONY: all
@@ -94,6 +95,10 @@ $(internal): $(lib_obj)
 	@rm -f $@
 	$(Q)$(AR) rcs $@ $^
 
+$(daemon_lib): $(daemon_obj)
+	@rm -f $@
+	$(Q)$(AR) rcs $@ $^
+
 # What users link: one object whose hidden symbols are local, so that a user's own buf_add() and
 # ours never meet.
 $(BUILD)/libonce.a: $(lib_obj)
@@ -116,9 +121,9 @@ $(BUILD)/once: $(cli_obj) $(daemon_obj) $(internal)
 
 # A suite is a directory below tests/: its files and the support code make one program.
 define suite
-$(BUILD)/tests/$(1): $$(call obj,$$(wildcard tests/$(1)/*.c)) $$(support_obj) $$(internal)
+$(BUILD)/tests/$(1): $$(call obj,$$(wildcard tests/$(1)/*.c)) $$(support_obj) $$(daemon_lib) $$(internal)
 	@mkdir -p $$(@D)
-	$$(Q)$$(CC) $$(LDFLAGS_ALL) $$(filter %.o,$$^) $$(internal) $$(LIBS) $(2) -o $$@
+	$$(Q)$$(CC) $$(LDFLAGS_ALL) $$(filter %.o,$$^) $$(daemon_lib) $$(internal) $$(LIBS) $$(CLI_LIBS) $(2) -o $$@
 endef
 $(eval $(call suite,conform,-lcriterion))
 $(eval $(call suite,model,))
@@ -132,9 +137,9 @@ $(eval $(call suite,oom,$(addprefix -Wl$(comma)--wrap=,malloc calloc realloc fre
 # The museum drives the simulator, the schedules and the model: their code is in it, but not
 # their main().
 museum_src := $(wildcard tests/museum/*.c) $(filter-out %/main.c,$(wildcard tests/sim/*.c tests/schedule/*.c tests/model/*.c))
-$(BUILD)/tests/museum: $(call obj,$(museum_src)) $(support_obj) $(internal)
+$(BUILD)/tests/museum: $(call obj,$(museum_src)) $(support_obj) $(daemon_lib) $(internal)
 	@mkdir -p $(@D)
-	$(Q)$(CC) $(LDFLAGS_ALL) $(filter %.o,$^) $(internal) $(LIBS) -o $@
+	$(Q)$(CC) $(LDFLAGS_ALL) $(filter %.o,$^) $(daemon_lib) $(internal) $(LIBS) $(CLI_LIBS) -o $@
 
 # The parts of the command and the daemon have tests beside them too; main() stays out.
 $(BUILD)/tests/unit: $(call obj,$(unit_src)) $(filter-out %/main.o,$(cli_obj)) $(daemon_obj) $(support_obj) $(internal)

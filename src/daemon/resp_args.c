@@ -221,7 +221,7 @@ int resp_parse_peek(const struct resp_command *in, struct ask_args *ret, struct 
 int resp_parse_forget(const struct resp_command *in, struct ask_args *ret, struct err *reterr)
 {
     start(in, 1, VERB_FORGET, ret);
-    return take_options(in, 3, meta_only, ret, reterr);
+    return take_options(in, 3, peek_options, ret, reterr);
 }
 
 /* ---- WATCH id scope key seen [FP x] ---- */

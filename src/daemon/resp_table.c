@@ -16,7 +16,7 @@ const struct resp_entry resp_table[] = {
       "Give the key back without an answer" },
     { "ONCE.PEEK", 3, 6, false, NULL, resp_parse_peek, "scope key [TOKEN token] [META]",
       "Look without claiming" },
-    { "ONCE.FORGET", 3, 4, true, NULL, resp_parse_forget, "scope key [META]",
+    { "ONCE.FORGET", 3, 6, true, NULL, resp_parse_forget, "scope key [TOKEN token] [META]",
       "Remove an answer, or a claim whose lease has lapsed" },
     { "ONCE.SCAN", 2, 6, false, NULL, resp_parse_scan, "cursor [SCOPE scope] [COUNT n]",
       "List records, a page at a time; begin with cursor 0, end when it is 0 again" },

@@ -133,6 +133,7 @@ struct op {
     bool degraded, at_coord; /* tiered: coord failed; coord granted the claim, has the watch */
     bool refused;            /* tiered: by itself, and about to finish */
     void *step;              /* tiered: ready for what coord has to be told */
+    int64_t watch_id;        /* remote: what the daemon calls a WATCH; 0: not sent, -1: over */
     struct loop *loop;
     int64_t submitted_ms, submitted_us; /* us: for measuring */
     struct op_frame frames[OP_FRAMES_MAX];

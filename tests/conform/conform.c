@@ -40,6 +40,11 @@ bool one_plane(void)
     return !kind->two_planes;
 }
 
+bool may_be_coord(void)
+{
+    return one_plane() && !kind->daemon;
+}
+
 void here(void)
 {
     store = first;

@@ -28,6 +28,8 @@
     CASE_ON(suite, name, sqlite, "sqlite")                                                     \
     CASE_ON(suite, name, tiered, "tiered")                                                     \
     CASE_ON(suite, name, tiered_sqlite, "tiered-sqlite")                                       \
+    CASE_ON(suite, name, remote, "remote")                                                     \
+    CASE_ON(suite, name, remote_sqlite, "remote-sqlite")                                       \
     CASE_ON(suite, name, redis, "redis")                                                       \
     CASE_ON(suite, name, redis_cluster, "redis-cluster")                                       \
     CASE_ON(suite, name, postgres, "postgres")                                                 \
@@ -40,6 +42,8 @@
 #define SHARED_CASE(suite, name)                                                               \
     static void suite##_##name(void);                                                          \
     CASE_ON(suite, name, sqlite, "sqlite")                                                     \
+    CASE_ON(suite, name, remote, "remote")                                                     \
+    CASE_ON(suite, name, remote_sqlite, "remote-sqlite")                                       \
     CASE_ON(suite, name, postgres, "postgres")                                                 \
     CASE_ON(suite, name, pgbouncer, "pgbouncer")                                               \
     CASES_ON_MESSAGES(suite, name)                                                             \
@@ -67,7 +71,8 @@ extern struct store *store;
 
 void conform_open(const char *store_name);
 void conform_close(void);
-bool one_plane(void); /* one plane keeps the submit order of different verbs; two cannot */
+bool one_plane(void);    /* one plane keeps the submit order of different verbs; two cannot */
+bool may_be_coord(void); /* so that it takes things by force */
 
 /* The usual request of owner `who`: LEASE_MS, RETAIN_MS, no fingerprint, no value. */
 struct request owner(uint8_t who);

@@ -507,7 +507,7 @@ CASE(forget, gone_is_absent)
     cr_assert(expire(10)->count == 0, "forget removed what was left of it");
 }
 
-/* ---- by force: how a tiered store corrects its coord; so it is asked of one plane only ---- */
+/* ---- by force: how a tiered store corrects its coord; so it is asked of what may be one ---- */
 
 static struct request by_force(uint8_t who)
 {
@@ -518,7 +518,7 @@ static struct request by_force(uint8_t who)
 
 CASE(force, claim_takes_the_place_of_a_live_owner)
 {
-    if (!one_plane()) return;
+    if (!may_be_coord()) return;
     uint64_t fence = alive();
     struct waiting *w = watch("k", peek("k")->out.version);
     const struct op *op = expect(ask(VERB_CLAIM, "k", by_force(2)), OUTCOME_CLAIMED);
@@ -530,7 +530,7 @@ CASE(force, claim_takes_the_place_of_a_live_owner)
 
 CASE(force, claim_takes_the_place_of_an_answer)
 {
-    if (!one_plane()) return;
+    if (!may_be_coord()) return;
     done();
     const struct op *op = expect(ask(VERB_CLAIM, "k", by_force(2)), OUTCOME_CLAIMED);
     expect_value(op, NULL);
@@ -540,7 +540,7 @@ CASE(force, claim_takes_the_place_of_an_answer)
 
 CASE(force, forget_drops_what_somebody_is_on)
 {
-    if (!one_plane()) return;
+    if (!may_be_coord()) return;
     uint64_t fence = alive();
     struct waiting *w = watch("k", peek("k")->out.version);
     cr_assert(expect(ask(VERB_FORGET, "k", by_force(0)), OUTCOME_OK)->changed);

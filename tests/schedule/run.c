@@ -15,9 +15,8 @@
 
 enum { SETTLE_ROUNDS_MAX = 400, SETTLE_ROUND_MS = 1000, STORE_RUNS_MAX = 200 };
 
-const char *const schedule_stores[] = { "memory", "sqlite",   "tiered-sqlite",
-                                        "redis",  "postgres", "tiered-fleet",
-                                        NULL };
+const char *const schedule_stores[] = { "memory", "sqlite",   "tiered-sqlite", "remote",
+                                        "redis",  "postgres", "tiered-fleet",  NULL };
 
 struct held_token {
     char key[WORD_MAX];

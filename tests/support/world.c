@@ -2,6 +2,7 @@
 #include "tests/support/world.h"
 
 #include "base/check.h"
+#include "tests/support/door.h"
 
 #include <ftw.h>
 #include <stdarg.h>
@@ -23,6 +24,7 @@ static int64_t world_wall_ms(void *ctx)
 void world_init(struct world *w, uint64_t seed)
 {
     *w = (struct world){ .wall_ms = START_MS, .mono_ms = 1000 };
+    list_init(&w->carried);
     loop_init(&w->loop, w->mono_ms);
     rng_seeded_init(&w->rng, seed);
     w->env = (struct store_env){ .loop = &w->loop,
@@ -48,6 +50,10 @@ static int remove_entry(const char *path, const struct stat *st, int type, struc
 
 void world_fini(struct world *w)
 {
+    for (struct link *at; (at = list_first(&w->carried));) {
+        struct carried *c = container_of(at, struct carried, link);
+        c->end(c);
+    }
     loop_fini(&w->loop);
     for (size_t i = 0; i < w->room_count; i++) room_clear(&w->rooms[i]);
     if (w->dir[0]) CHECK(nftw(w->dir, remove_entry, 8, FTW_DEPTH | FTW_PHYS) == 0);
@@ -170,11 +176,35 @@ static struct store *open_tiered_fleet(struct world *w)
     return open_tiers(w, open_redis(w), open_postgres(w));
 }
 
+/* ---- behind the RESP door of a daemon in this process ---- */
+
+static struct store *open_remote_on(struct world *w,
+                                    struct store *(*open_behind)(struct world *))
+{
+    struct err err;
+    struct store *store = NULL;
+    if (!w->again) w->daemon = daemon_start(w, open_behind(w), NULL);
+    int r = store_open(daemon_url(w->daemon), &w->env, &store, &err);
+    return opened("remote", r, store, &err);
+}
+
+static struct store *open_remote(struct world *w)
+{
+    return open_remote_on(w, open_memory);
+}
+
+static struct store *open_remote_sqlite(struct world *w)
+{
+    return open_remote_on(w, open_sqlite);
+}
+
 const struct world_store world_stores[] = {
     { "memory", open_memory },
     { "sqlite", open_sqlite, .shared = true },
     { "tiered", open_tiered, .two_planes = true },
     { "tiered-sqlite", open_tiered_sqlite, .two_planes = true },
+    { "remote", open_remote, .daemon = true, .shared = true },
+    { "remote-sqlite", open_remote_sqlite, .daemon = true, .shared = true },
     { "redis", open_redis, .own_fences = true, .hearsay = true, .tidy = true, .shared = true,
       .needs = { SERVER_REDIS } },
     { "redis-cluster", open_cluster, .own_fences = true, .hearsay = true, .tidy = true,
@@ -226,12 +256,23 @@ void world_close(struct world *w, struct store *s)
     store_close(s);
 }
 
+static bool carry(struct world *w)
+{
+    bool any = false;
+    list_each (&w->carried, at) {
+        struct carried *c = container_of(at, struct carried, link);
+        any = c->go(c) || any;
+    }
+    return any;
+}
+
 /* Turns until nothing is due now. */
 static bool turn_until_quiet(struct world *w)
 {
     for (unsigned turns = 0; turns < TURNS_MAX; turns++) {
         loop_turn(&w->loop, w->mono_ms);
-        if (loop_next_ms(&w->loop, w->mono_ms) != 0) return true;
+        bool any = carry(w);
+        if (!any && loop_next_ms(&w->loop, w->mono_ms) != 0) return true;
     }
     return false;
 }

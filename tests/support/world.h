@@ -12,6 +12,13 @@
 
 enum { WORLD_ROOMS_MAX = 64 };
 
+/* Something in the process that lives beside the loop and is turned with it. */
+struct carried {
+    struct link link;
+    bool (*go)(struct carried *); /* did it do anything? */
+    void (*end)(struct carried *);
+};
+
 struct world {
     struct loop loop;
     struct rng_seeded rng;
@@ -22,7 +29,9 @@ struct world {
     bool stuck;      /* the loop did not come to rest: something spins, or a server is mute */
     struct room rooms[WORLD_ROOMS_MAX]; /* in real servers, cleared at the end */
     size_t room_count, file_count;
-    bool again; /* opening what was opened last once more */
+    bool again;            /* opening what was opened last once more */
+    struct list carried;   /* struct carried */
+    struct daemon *daemon; /* that was started last for a "remote" store */
 };
 
 void world_init(struct world *w, uint64_t seed);
@@ -37,6 +46,7 @@ struct world_store {
     bool own_fences;      /* grow per key, but are not those that one table would give */
     bool hearsay;         /* its watches hear of changes by messages, which may be late */
     bool tidy;            /* removes some of what is gone without being asked */
+    bool daemon;          /* behind a door: both planes at once, so never one of them */
     bool shared;          /* several may be open on the same records, as by other processes */
     enum server needs[2]; /* servers that must be up */
 };

@@ -1,0 +1,114 @@
+/* remote.h - the parts of the store that talks to a daemon; private to it.
+ *
+ *   remote.c         the store: what waits, what was sent, what is watched
+ *   remote_conn.c    the connection: connecting, greeting, bytes in and out
+ *   remote_wire.c    ops as commands, replies as answers
+ *   remote_url.c     what is behind "once:" */
+#ifndef STORE_REMOTE_H
+#define STORE_REMOTE_H
+
+#include "base/buf.h"
+#include "base/map.h"
+#include "proto/reply.h"
+#include "store/store.h"
+
+#include <netdb.h>
+
+/* ---- remote_url.c ---- */
+
+struct remote_options {
+    char *memory; /* all strings point into it */
+    size_t memory_len;
+    const char *host, *port, *path,
+        *token; /* path: a socket in the file system; token: or NULL */
+    int64_t timeout_ms;
+};
+
+int remote_options_parse(const char *rest, struct remote_options *ret, struct err *reterr);
+void remote_options_fini(struct remote_options *o);
+
+/* ---- remote_wire.c ---- */
+
+/* A reply, and the bytes it points into. */
+struct heard {
+    const struct reply_node *nodes;
+    struct bytes in;
+};
+
+/* What a daemon says when it is greeted. */
+struct remote_hello {
+    bool durable;
+    int64_t value_bytes_max;
+};
+
+void wire_hello(struct buf *out, const char *token);
+bool wire_greeted(const struct heard *h, struct remote_hello *ret, struct err *reterr);
+
+/* All of it or nothing: false, and nothing was written. */
+bool wire_command(struct buf *out, const struct op *op, int64_t watch_id);
+bool wire_unwatch(struct buf *out, int64_t watch_id);
+
+/* Sets `out` or `err` of the op. False: this is no answer to such a command. */
+bool wire_answer(struct op *op, const struct heard *h);
+bool wire_error(struct op *op, const struct heard *h); /* if the reply is one */
+
+/* Whose push it is; false: it is none that we know. */
+bool wire_pushed(const struct heard *h, int64_t *ret_watch_id);
+bool wire_told(struct op *op, const struct heard *h);
+
+/* ---- remote_conn.c ---- */
+
+/*   DOWN --first use, pause over--> CONNECTING --writable--> GREETING --> READY
+ *     ^-------------------------- any failure ------------------------'------' */
+enum remote_state { REMOTE_DOWN, REMOTE_CONNECTING, REMOTE_GREETING, REMOTE_READY };
+
+enum { REPLY_NODES_MAX = 4096 };
+
+struct remote_conn {
+    enum remote_state state;
+    struct io io;
+    struct timer timer; /* DOWN: the next attempt; CONNECTING, GREETING: how long it may take */
+    struct addrinfo *addresses, *address; /* the one that is tried */
+    struct buf in, out;
+    size_t out_sent;
+    struct reply_reader reader;
+    unsigned failures; /* in a row */
+    unsigned closings; /* ever: whoever reads sees that it is another one */
+    struct err why;    /* of the last failure */
+    struct reply_node nodes[REPLY_NODES_MAX];
+};
+
+struct remote;
+
+void remote_conn_init(struct remote *r);
+void remote_conn_fini(struct remote *r);
+void remote_conn_use(struct remote *r); /* begins to connect unless it does, or has to wait */
+bool remote_conn_refuses(const struct remote *r); /* is it known not to be there now? */
+void remote_conn_flush(struct remote *r);
+/* Closes, and connects again later; what was sent is failed. */
+void remote_conn_drop(struct remote *r, const char *text);
+
+/* ---- remote.c ---- */
+
+struct remote {
+    struct store base;
+    struct store_env env;
+    struct remote_options options;
+    struct remote_conn conn;
+    struct remote_hello hello;
+    struct list queued;   /* struct op */
+    struct list sent;     /* struct sent, in the order of the replies */
+    struct list finished; /* struct op: told in this turn's end */
+    struct map watches;   /* struct watch, by its id */
+    int64_t watch_ids;
+    struct task turn;
+    struct timer overdue; /* of the first that was sent, or waits */
+    size_t in_flight;     /* ops, the parked ones too */
+};
+
+/* From the connection. */
+void remote_ready(struct remote *r);
+void remote_down(struct remote *r); /* also told when an attempt failed */
+void remote_heard(struct remote *r, const struct heard *h);
+
+#endif

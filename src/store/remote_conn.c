@@ -1,0 +1,387 @@
+/* remote_conn.c - the connection to a daemon, on the loop.
+ *
+ * Guarantees: replies and pushes are handed over one by one, in order; a connection that was lost is
+ * made again with a growing, jittered pause, at every address that the host has; what cannot be
+ * greeted (no daemon, a token that is not taken) counts as down, with the reason. Does not: send
+ * anything again; resolve names without blocking (getaddrinfo() is asked once per attempt: where the
+ * resolver may hang, give an address). */
+#include "store/remote.h"
+
+#include "base/check.h"
+
+#include <errno.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+enum {
+    CONNECT_MS = 5000,
+    AGAIN_MS_FIRST = 10,
+    AGAIN_MS_MAX = 1000,
+    CHUNK_BYTES = 16 * 1024,
+    CHUNKS_MAX = 16, /* read in one go: others have their turn, too */
+    BUFFER_BYTES_MAX = 1 << 30,
+    BUFFER_BYTES_KEPT = 1 << 20,
+    KEEPALIVE_S = 15, /* a machine that has vanished says nothing */
+};
+
+static const struct reply_limits limits = { .depth_max = 8,
+                                            .bytes_max = BUFFER_BYTES_MAX,
+                                            .line_bytes_max = 4096 };
+
+static const unsigned remote_arrow[] = {
+    [REMOTE_DOWN] = BIT(REMOTE_CONNECTING),
+    [REMOTE_CONNECTING] = BIT(REMOTE_GREETING) | BIT(REMOTE_DOWN),
+    [REMOTE_GREETING] = BIT(REMOTE_READY) | BIT(REMOTE_DOWN),
+    [REMOTE_READY] = BIT(REMOTE_DOWN),
+};
+
+static bool is_under_way(enum remote_state state)
+{
+    return state == REMOTE_CONNECTING || state == REMOTE_GREETING;
+}
+
+static void set_state(struct remote *r, enum remote_state to)
+{
+    struct remote_conn *c = &r->conn;
+    CHECK(remote_arrow[c->state] & BIT(to));
+    if (is_under_way(to) && !is_under_way(c->state)) r->base.loop->owed++;
+    if (is_under_way(c->state) && !is_under_way(to)) r->base.loop->owed--;
+    c->state = to;
+}
+
+static struct remote *remote_of(struct remote_conn *c)
+{
+    return container_of(c, struct remote, conn);
+}
+
+/* ---- closing ---- */
+
+static void buffer_empty(struct buf *b)
+{
+    buf_clear(b);
+    if (b->cap > BUFFER_BYTES_KEPT) buf_fini(b);
+}
+
+static void close_socket(struct remote *r)
+{
+    struct remote_conn *c = &r->conn;
+    c->closings++;
+    if (c->io.fd < 0) return;
+    io_remove(r->base.loop, &c->io);
+    close(c->io.fd);
+    c->io.fd = -1;
+    buffer_empty(&c->in);
+    buffer_empty(&c->out);
+    c->out_sent = 0;
+    reply_reader_clear(&c->reader);
+}
+
+static void forget_addresses(struct remote_conn *c)
+{
+    if (c->addresses) freeaddrinfo(c->addresses);
+    c->addresses = c->address = NULL;
+}
+
+static int64_t again_ms(struct remote *r)
+{
+    int64_t ms = AGAIN_MS_FIRST;
+    for (unsigned i = 1; i < r->conn.failures && ms < AGAIN_MS_MAX; i++) ms *= 2;
+    if (ms > AGAIN_MS_MAX) ms = AGAIN_MS_MAX;
+    return ms / 2 + (int64_t)rng_below(r->env.rng, (uint64_t)ms / 2 + 1);
+}
+
+/* The name of the daemon, without the token. */
+static void server_name(const struct remote *r, char *out, size_t len)
+{
+    if (r->options.path)
+        snprintf(out, len, "%s", r->options.path);
+    else
+        snprintf(out, len, "%s:%s", r->options.host, r->options.port);
+}
+
+void remote_conn_drop(struct remote *r, const char *text)
+{
+    struct remote_conn *c = &r->conn;
+    char name[100];
+    if (c->state == REMOTE_DOWN) return;
+    server_name(r, name, sizeof name);
+    err_set(&c->why, ERR_UNAVAILABLE, "once: %s: %.80s", name, text);
+    /* A connection that had worked is worth waiting for once. */
+    c->failures = c->state == REMOTE_READY ? 0 : c->failures + 1;
+    close_socket(r);
+    forget_addresses(c);
+    set_state(r, REMOTE_DOWN);
+    timer_set(r->base.loop, &c->timer, r->base.loop->now_ms + again_ms(r));
+    remote_down(r);
+}
+
+/* ---- reading ---- */
+
+static void greeted(struct remote *r, const struct heard *h)
+{
+    struct err why;
+    if (!wire_greeted(h, &r->hello, &why)) {
+        remote_conn_drop(r, why.text);
+        return;
+    }
+    timer_stop(r->base.loop, &r->conn.timer);
+    forget_addresses(&r->conn);
+    set_state(r, REMOTE_READY);
+    r->conn.failures = 0;
+    remote_ready(r);
+}
+
+/* How many bytes of the input are done with; the connection may be another one afterwards. */
+static size_t take_replies(struct remote *r)
+{
+    struct remote_conn *c = &r->conn;
+    unsigned closings = c->closings;
+    size_t used = 0;
+    while (c->closings == closings && used < c->in.len) {
+        struct err err;
+        struct bytes left = bytes_of(c->in.data + used, c->in.len - used);
+        enum resp_progress p = reply_read(&c->reader, left, &err);
+        if (p == RESP_MORE) break;
+        if (p == RESP_BAD) {
+            remote_conn_drop(r, err.text);
+            break;
+        }
+        struct heard h = { c->nodes, left };
+        used += c->reader.at;
+        reply_reader_clear(&c->reader);
+        if (c->state == REMOTE_GREETING)
+            greeted(r, &h);
+        else
+            remote_heard(r, &h);
+    }
+    return c->closings == closings ? used : 0;
+}
+
+static void take_input(struct remote *r)
+{
+    struct remote_conn *c = &r->conn;
+    size_t used = take_replies(r);
+    if (used == 0) return;
+    c->in.len -= used;
+    memmove(c->in.data, c->in.data + used, c->in.len);
+    if (c->in.len == 0) buffer_empty(&c->in);
+}
+
+/* False: the connection is over; what came before the end was taken. */
+static bool read_input(struct remote *r)
+{
+    struct remote_conn *c = &r->conn;
+    uint8_t chunk[CHUNK_BYTES];
+    for (int i = 0; i < CHUNKS_MAX; i++) {
+        ssize_t n = recv(c->io.fd, chunk, sizeof chunk, 0);
+        int error = errno;
+        if (n < 0 && error == EINTR) continue;
+        if (n < 0 && (error == EAGAIN || error == EWOULDBLOCK)) return true;
+        if (n <= 0) {
+            remote_conn_drop(r, n == 0 ? "it closed the connection" : strerror(error));
+            return false;
+        }
+        buf_add(&c->in, bytes_of(chunk, (size_t)n));
+        if (buf_failed(&c->in)) {
+            remote_conn_drop(r, "no memory for its answers");
+            return false;
+        }
+        unsigned closings = c->closings;
+        take_input(r);
+        if (c->closings != closings) return false;
+        if ((size_t)n < sizeof chunk) return true;
+    }
+    return true;
+}
+
+/* ---- writing ---- */
+
+/* False: an error. EAGAIN is none. */
+static bool send_out(struct remote_conn *c)
+{
+    while (c->out_sent < c->out.len) {
+        ssize_t n =
+            send(c->io.fd, c->out.data + c->out_sent, c->out.len - c->out_sent, MSG_NOSIGNAL);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) return errno == EAGAIN || errno == EWOULDBLOCK;
+        c->out_sent += (size_t)n;
+    }
+    buffer_empty(&c->out);
+    c->out_sent = 0;
+    return true;
+}
+
+void remote_conn_flush(struct remote *r)
+{
+    struct remote_conn *c = &r->conn;
+    if (c->io.fd < 0) return;
+    if (!send_out(c)) {
+        remote_conn_drop(r, strerror(errno));
+        return;
+    }
+    io_want(r->base.loop, &c->io, c->out.len ? POLLIN | POLLOUT : POLLIN);
+}
+
+static void greet(struct remote *r)
+{
+    set_state(r, REMOTE_GREETING);
+    wire_hello(&r->conn.out, r->options.token);
+    if (buf_failed(&r->conn.out))
+        remote_conn_drop(r, "out of memory");
+    else
+        remote_conn_flush(r);
+}
+
+/* ---- connecting ---- */
+
+static void try_address(struct remote *r);
+
+/* The next address of the host, if there is one. */
+static void address_failed(struct remote *r, int error)
+{
+    struct remote_conn *c = &r->conn;
+    close_socket(r);
+    if (c->address) c->address = c->address->ai_next;
+    if (c->address)
+        try_address(r);
+    else
+        remote_conn_drop(r, strerror(error));
+}
+
+static void connected(struct remote *r)
+{
+    int error = 0;
+    socklen_t len = sizeof error;
+    if (getsockopt(r->conn.io.fd, SOL_SOCKET, SO_ERROR, &error, &len) < 0) error = errno;
+    if (error)
+        address_failed(r, error);
+    else
+        greet(r);
+}
+
+static void conn_ready(struct io *io, unsigned events)
+{
+    struct remote_conn *c = container_of(io, struct remote_conn, io);
+    struct remote *r = remote_of(c);
+    if (c->state == REMOTE_CONNECTING) {
+        connected(r);
+        return;
+    }
+    unsigned closings = c->closings;
+    if ((events & ~(unsigned)POLLOUT) && !read_input(r)) return;
+    if (c->closings == closings && (events & POLLOUT)) remote_conn_flush(r);
+}
+
+static void tune(int fd)
+{
+    int one = 1, idle_s = KEEPALIVE_S;
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+    setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof one);
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof idle_s);
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &idle_s, sizeof idle_s);
+}
+
+/* 0, or what is wrong. */
+static int begin(struct remote *r, int family, const struct sockaddr *to, socklen_t len)
+{
+    struct remote_conn *c = &r->conn;
+    struct err err;
+    int fd = socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (fd < 0) return errno;
+    if (family != AF_UNIX) tune(fd);
+    if (connect(fd, to, len) < 0 && errno != EINPROGRESS) {
+        int error = errno;
+        close(fd);
+        return error;
+    }
+    c->io = (struct io){ .fd = fd, .events = POLLOUT, .ready = conn_ready };
+    if (io_add(r->base.loop, &c->io, &err) == 0) return 0;
+    close(fd);
+    c->io.fd = -1;
+    return ENOMEM;
+}
+
+static void try_address(struct remote *r)
+{
+    const struct addrinfo *a = r->conn.address;
+    int error = begin(r, a->ai_family, a->ai_addr, a->ai_addrlen);
+    if (error) address_failed(r, error);
+}
+
+static void connect_path(struct remote *r)
+{
+    struct sockaddr_un to = { .sun_family = AF_UNIX };
+    memcpy(to.sun_path, r->options.path, strlen(r->options.path) + 1);
+    int error = begin(r, AF_UNIX, (const struct sockaddr *)&to, sizeof to);
+    if (error) address_failed(r, error);
+}
+
+static void conn_connect(struct remote *r)
+{
+    struct remote_conn *c = &r->conn;
+    const struct addrinfo hints = { .ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM };
+    set_state(r, REMOTE_CONNECTING);
+    timer_set(r->base.loop, &c->timer, r->base.loop->now_ms + CONNECT_MS);
+    if (r->options.path) {
+        connect_path(r);
+        return;
+    }
+    int error = getaddrinfo(r->options.host, r->options.port, &hints, &c->addresses);
+    if (error) {
+        c->addresses = NULL;
+        remote_conn_drop(r, gai_strerror(error));
+        return;
+    }
+    c->address = c->addresses;
+    try_address(r);
+}
+
+static void conn_timer(struct timer *timer)
+{
+    struct remote *r = remote_of(container_of(timer, struct remote_conn, timer));
+    if (r->conn.state == REMOTE_DOWN)
+        conn_connect(r);
+    else
+        remote_conn_drop(r, "it does not answer");
+}
+
+/* ---- life ---- */
+
+void remote_conn_init(struct remote *r)
+{
+    struct remote_conn *c = &r->conn;
+    c->io.fd = -1;
+    timer_init(&c->timer, conn_timer);
+    buf_init(&c->in, BUFFER_BYTES_MAX);
+    buf_init(&c->out, BUFFER_BYTES_MAX);
+    reply_reader_init(&c->reader, &limits, c->nodes, REPLY_NODES_MAX);
+}
+
+void remote_conn_fini(struct remote *r)
+{
+    struct remote_conn *c = &r->conn;
+    close_socket(r);
+    forget_addresses(c);
+    if (c->state != REMOTE_DOWN) set_state(r, REMOTE_DOWN);
+    timer_stop(r->base.loop, &c->timer);
+    buf_fini(&c->in);
+    buf_fini(&c->out);
+}
+
+/* The attempt itself is made from the loop: a name that resolves slowly must not block submit. */
+void remote_conn_use(struct remote *r)
+{
+    struct remote_conn *c = &r->conn;
+    if (c->state == REMOTE_DOWN && !timer_is_set(&c->timer))
+        timer_set(r->base.loop, &c->timer, r->base.loop->now_ms);
+}
+
+bool remote_conn_refuses(const struct remote *r)
+{
+    return r->conn.state != REMOTE_READY && r->conn.failures > 0;
+}
