@@ -210,8 +210,9 @@ static int take_body(struct http_door *d, struct http_input *in, const struct me
     struct json_limits limits = { .nodes_max = HTTP_NODES_MAX, .depth_max = DEPTH_MAX };
     struct json j;
     if (in->body_bytes == 0) return check_required(members, 0, reterr);
-    int r = json_read(bytes_of(in->body, in->body_bytes), &limits, d->nodes, &j, reterr);
-    if (r) return err_set(reterr, ERR_INVALID, "the body is not JSON: %.140s", reterr->text);
+    struct err why;
+    if (json_read(bytes_of(in->body, in->body_bytes), &limits, d->nodes, &j, &why) < 0)
+        return err_set(reterr, ERR_INVALID, "the body is not JSON: %.140s", why.text);
     if (j.nodes[0].kind != JSON_KIND_OBJECT)
         return err_set(reterr, ERR_INVALID, "the body is not a JSON object");
     return take_members(in, &j, members, ret, reterr);
