@@ -11,7 +11,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { CONTROL_BYTES_MAX = 64 * 1024 }; /* that a peer can make it say without taking it */
+enum {
+    CONTROL_BYTES_MAX = 64 * 1024, /* that a peer can make it say without taking it */
+    HEADER_BYTES = 5,              /* of a record: type, version, length */
+};
 
 struct tls {
     SSL *ssl;
@@ -19,6 +22,8 @@ struct tls {
     struct bytes in; /* what was fed and is not used yet */
     struct buf out;
     bool bad, ended;
+    uint8_t header[HEADER_BYTES]; /* of the record that comes ... */
+    size_t header_len, body_left; /* ... as far as it has come */
 };
 
 /* ---- the pipe ---- */
@@ -65,7 +70,7 @@ static BIO_METHOD *pipe_new(void)
 
 static int cannot(const char *what, const char *path, struct err *reterr)
 {
-    unsigned long code = ERR_peek_last_error();
+    unsigned long code = ERR_peek_error(); /* the first: what the others are about */
     const char *why =
         ERR_SYSTEM_ERROR(code) ? strerror(ERR_GET_REASON(code)) : ERR_reason_error_string(code);
     return err_set(reterr, ERR_INVALID, "cannot use the %s %.80s: %s", what, path,
@@ -192,9 +197,28 @@ void tls_free(struct tls *t)
 
 /* ---- reading ---- */
 
+/* OpenSSL does not say whether it has half a record, if that is a header and nothing else. */
+static void note_records(struct tls *t, struct bytes sealed)
+{
+    while (sealed.len) {
+        size_t n = t->body_left < sealed.len ? t->body_left : sealed.len;
+        t->body_left -= n;
+        if (!n) {
+            t->header[t->header_len++] = *sealed.data;
+            n = 1;
+        }
+        if (t->header_len == HEADER_BYTES) {
+            t->body_left = (size_t)t->header[3] << 8 | t->header[4];
+            t->header_len = 0;
+        }
+        sealed = bytes_of(sealed.data + n, sealed.len - n);
+    }
+}
+
 void tls_feed(struct tls *t, struct bytes sealed)
 {
     CHECK(!t->in.len);
+    note_records(t, sealed);
     t->in = sealed;
 }
 
@@ -254,5 +278,5 @@ bool tls_ready(const struct tls *t)
 
 bool tls_midway(const struct tls *t)
 {
-    return !tls_ready(t) || SSL_has_pending(t->ssl);
+    return !tls_ready(t) || t->header_len || t->body_left;
 }

@@ -2,7 +2,7 @@
  *
  * Guarantees:
  *   S1 TLS 1.2 or 1.3, with forward secrecy; no renegotiation, no compression, no early data.
- *   S2 Between records it has no buffers: what an idle one costs is OpenSSL's state, about 10 KiB.
+ *   S2 Between records it has no buffers: what an idle one costs is OpenSSL's state, about 15 KiB.
  *   S3 Whoever has begun goes on with the certificate they began with; a new one is for those
  *      who come later. One that cannot be used changes nothing. */
 #ifndef DAEMON_TLS_H
