@@ -1,0 +1,169 @@
+#!/usr/bin/python3
+"""openapi.py HOST:PORT - asks a running daemon for everything in its OpenAPI document, and compares
+the answers with what the document says: status, type, fields, schema. One line per request, for
+http.sh: "ok NAME" or "not ok NAME: why"."""
+import http.client
+import json
+import sys
+
+from jsonschema import Draft202012Validator
+
+address = sys.argv[1]
+failures = 0
+
+
+def send(method, path, body=None, fields=None):
+    connection = http.client.HTTPConnection(address, timeout=20)
+    fields = dict(fields or {})
+    if body is not None and not isinstance(body, bytes):
+        body = json.dumps(body).encode()
+        fields.setdefault("Content-Type", "application/json")
+    connection.request(method, path, body, fields)
+    answer = connection.getresponse()
+    content = answer.read()
+    connection.close()
+    return answer, content
+
+
+document = json.loads(send("GET", "/openapi.json")[1])
+
+
+def resolve(node):
+    while "$ref" in node:
+        target = document
+        for name in node["$ref"][2:].split("/"):
+            target = target[name]
+        node = target
+    return node
+
+
+operations = {}
+for path, item in document["paths"].items():
+    for method, operation in item.items():
+        if method != "parameters":
+            operations[operation["operationId"]] = (method.upper(), path, operation)
+
+
+def validate(schema, value):
+    errors = Draft202012Validator({**schema, "components": document["components"]}).iter_errors(value)
+    return [error.message for error in errors]
+
+
+def mistakes(operation, wanted, answer, content):
+    """What is not as the document says."""
+    if answer.status != wanted:
+        return [f"status {answer.status}, not {wanted}: {content!r}"]
+    if str(wanted) not in operation["responses"]:
+        return [f"status {wanted} is not in the document"]
+    response = resolve(operation["responses"][str(wanted)])
+    found = []
+    for name, field in response.get("headers", {}).items():
+        field, value = resolve(field), answer.getheader(name)
+        if value is None and field.get("required"):
+            found.append(f"no {name}")
+        if value is not None:
+            found += validate(field["schema"], value)
+    kind = answer.getheader("Content-Type", "").split(";")[0]
+    if kind not in response["content"]:
+        return found + [f"content is {kind}"]
+    schema = response["content"][kind].get("schema")
+    if schema and kind.endswith("json"):
+        value = json.loads(content)
+        found += validate(schema, value)
+        if kind == "application/problem+json" and value["status"] != wanted:
+            found.append(f"a problem of status {value['status']}")
+    return found
+
+
+def check(name, wanted, parts=None, query="", body=None, fields=None):
+    """Performs an operation and says how it went; returns its answer."""
+    global failures
+    method, path, operation = operations[name]
+    seen.add(name)
+    for part, value in (parts or {}).items():
+        path = path.replace("{" + part + "}", value)
+    answer, content = send(method, path + query, body, fields)
+    found = mistakes(operation, wanted, answer, content)
+    if body is not None and not isinstance(body, bytes) and wanted not in (400, 413, 415):
+        schema = operation["requestBody"]["content"]["application/json"]["schema"]
+        found += ["request: " + text for text in validate(schema, body)]
+    title = f"openapi: {name} answers {wanted}"
+    failures += bool(found)
+    print(f"not ok {title}: {'; '.join(found)}" if found else f"ok {title}")
+    return json.loads(content) if answer.getheader("Content-Type", "").endswith("json") else content
+
+
+def problem(name, parts=None, **how):
+    check(name, 400, parts, **how)
+
+
+# The comparison itself must be able to fail.
+claimed = {"$ref": "#/components/schemas/Claimed"}
+if not validate(claimed, {"outcome": "claimed"}) or not validate(claimed, {"surprise": 1}):
+    failures += 1
+    print("not ok openapi: an answer that is not as it should be is noticed")
+
+seen = set()
+raw = {"Content-Type": "application/octet-stream"}
+here = {"scope": "openapi", "key": "k%2F1"}
+other = {"scope": "openapi", "key": "other"}
+
+check("peek", 404, here)
+token = check("claim", 201, here, body={"lease_ms": 60000, "retain_ms": 60000, "fingerprint": "a"},
+              fields={"Idempotency-Key": "once-1"})["token"]
+again = check("claim", 201, here, body={"fingerprint": "a"}, fields={"Idempotency-Key": "once-1"})
+if again["token"] != token:
+    failures += 1
+    print("not ok openapi: the same Idempotency-Key gets the same token")
+check("claim", 409, here, body={"wait_ms": 0, "fingerprint": "a"})
+check("claim", 503, here, body={"wait_ms": 1, "fingerprint": "a"})
+check("claim", 422, here, body={"fingerprint": {"base64": "AA=="}})
+check("peek", 409, here)
+check("renew", 200, here, body={"token": token, "lease_ms": 60000})
+check("renew", 409, here, body={"token": "0" * 32})
+check("forget", 409, here)
+check("release", 409, here, query="?token=" + "0" * 32)
+check("publish", 200, here, body={"token": token, "value": "an answer"})
+check("publish", 409, here, body={"token": "0" * 32, "value": "another"})
+check("claim", 200, here, body={"fingerprint": "a"})
+check("claim", 200, here, body={"fingerprint": "a"}, fields={"Accept": "application/octet-stream"})
+check("peek", 200, here)
+check("peek", 200, here, fields={"Accept": "application/octet-stream"})
+check("peek", 406, here, fields={"Accept": "text/html"})
+check("forget", 200, here, body={})
+check("forget", 404, here)
+
+token = check("claim", 201, other)["token"]
+check("release", 200, other, fields={"Once-Token": token})
+token = check("claim", 201, other)["token"]
+check("publish", 200, other, query="?token=" + token, body=b"\xff\x00", fields=raw)
+check("peek", 200, other)
+check("forget", 200, other)
+token = check("claim", 201, other)["token"]
+check("publish", 200, other, body={"token": token, "value": None})
+check("claim", 409, other)
+
+page = check("list", 200, query="?scope=openapi&limit=1")
+check("claim", 201, here)
+page = check("list", 200, query="?scope=openapi&limit=1")
+check("list", 200, query="?scope=openapi&cursor=" + page["cursor"])
+check("list", 200)
+
+for name in operations:
+    if name in ("livez", "readyz", "version", "openapi", "metrics"):
+        check(name, 200)
+
+problem("claim", here, body={"lease": 1})
+problem("claim", here, body={"lease_ms": -1})
+problem("renew", here, body={})
+problem("publish", here, body={"token": token, "value": {"a": 1}})
+problem("release", here)
+problem("list", query="?limit=0")
+check("claim", 415, here, body={}, fields={"Content-Type": "text/plain"})
+check("publish", 413, here, body=b"x" * 1100000, fields=dict(raw, **{"Once-Token": token}))
+
+missing = sorted(set(operations) - seen)
+failures += bool(missing)
+title = "openapi: every operation is performed"
+print(f"not ok {title}: {missing}" if missing else f"ok {title}")
+sys.exit(failures > 0)
