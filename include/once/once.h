@@ -130,6 +130,9 @@ struct once_config {
     int64_t sweep_ms;    /* 60,000 between two sweeps of what is past retention; 0: never */
     void (*on_event)(void *ctx, const struct once_event *event);
     void *on_event_ctx;
+    /* "once://[token@]host[:port]", "once:///path/of/the.sock": through a daemon (once serve), which
+     * has the planes; ledger, coord and data_dir are left out then. NULL: without one. */
+    const char *url;
 };
 
 #define ONCE_CONFIG_INIT                                                                       \
@@ -197,7 +200,7 @@ struct once_answer {
     int64_t waited_ms;       /* how long this call took on the handle's clock */
     int taken_over;          /* CLAIMED: from an owner whose lease had lapsed */
     int degraded;            /* coord was not used */
-    int durable;             /* 0: with ONCE_EPHEMERAL */
+    int durable;             /* 0: with ONCE_EPHEMERAL, or by a daemon without a ledger */
     struct once_error error; /* where the call failed */
     void *owner;             /* internal */
     uint64_t reserved[4];

@@ -246,5 +246,6 @@ const struct command bench_command = {
         "Works in a directory of its own and never touches your data. Compare the lines\n"
         "with each other: claims in flight together share one durable write.\n",
     .options = bench_options,
+    .local = true,
     .run = bench_run,
 };

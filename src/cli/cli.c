@@ -68,6 +68,7 @@ enum {
     GLOBAL_LEDGER,
     GLOBAL_COORD,
     GLOBAL_DATA,
+    GLOBAL_URL,
     GLOBAL_JSON,
     GLOBAL_QUIET,
     GLOBAL_VERBOSE,
@@ -85,6 +86,9 @@ const struct option global_options[] = {
                                "none (or ONCE_COORD)" },
     [GLOBAL_DATA] = { "data", .kind = OPTION_DIR, .value = "DIR", .setting = true,
                       .help = "directory of the default ledger, once.db (or ONCE_DATA)" },
+    [GLOBAL_URL] = { "url", .kind = OPTION_TEXT, .value = "URL",
+                     .help = "ask a daemon, which has them: once://[token@]host[:port], "
+                             "once:///path/of/the.sock (or ONCE_URL)" },
     [GLOBAL_JSON] = { "json", .kind = OPTION_FLAG, .help = "output for programs" },
     [GLOBAL_QUIET] = { "quiet", 'q', OPTION_FLAG, .help = "no notes on stderr, only errors" },
     [GLOBAL_VERBOSE] = { "verbose", 'v', OPTION_FLAG,
@@ -125,7 +129,35 @@ int cli_data_dir(struct cli *cli, struct err *reterr)
                    "no place to keep answers: HOME is not set; say --data DIR");
 }
 
-void cli_settle(struct cli *cli, struct option_value *globals)
+/* By flag: a plane, or where one is. */
+static bool wants_planes(const struct option_value *globals)
+{
+    return globals[GLOBAL_LEDGER].origin == ORIGIN_FLAG ||
+           globals[GLOBAL_COORD].origin == ORIGIN_FLAG ||
+           globals[GLOBAL_DATA].origin == ORIGIN_FLAG;
+}
+
+/* A daemon or planes: what was said on the command line is stronger than what the environment says;
+ * both in the same place contradict each other. */
+static int settle_url(struct cli *cli, const struct option_value *globals, struct err *reterr)
+{
+    const char *flag = globals[GLOBAL_URL].text, *variable = env("ONCE_URL");
+    if (flag && wants_planes(globals))
+        return err_set(
+            reterr, ERR_INVALID,
+            "--url is a daemon with planes of its own: leave out --ledger, --coord and "
+            "--data");
+    if (!flag && variable && (cli->ledger || cli->coord) && !wants_planes(globals))
+        return err_set(
+            reterr, ERR_INVALID,
+            "ONCE_URL and a plane (ONCE_LEDGER, ONCE_COORD) are both set: unset one");
+    cli->url = flag ? flag : wants_planes(globals) ? NULL : variable;
+    if (cli->url) cli->ledger = cli->coord = NULL;
+    return 0;
+}
+
+int cli_settle(struct cli *cli, const struct command *c, struct option_value *globals,
+               struct err *reterr)
 {
     struct option_value *ledger = &globals[GLOBAL_LEDGER];
     cli->globals = globals;
@@ -139,6 +171,9 @@ void cli_settle(struct cli *cli, struct option_value *globals)
     if (globals[GLOBAL_DATA].origin == ORIGIN_FLAG && ledger->origin < ORIGIN_FLAG)
         *ledger = (struct option_value){ 0 };
     cli->ledger = ledger->text;
+    if (!c->local) return settle_url(cli, globals, reterr);
+    if (!globals[GLOBAL_URL].text) return 0;
+    return err_set(reterr, ERR_INVALID, "once %s asks no daemon: leave out --url", c->name);
 }
 
 /* ---- opening ---- */
@@ -193,13 +228,13 @@ void cli_print_event(void *ctx, const struct once_event *event)
 
 int cli_open(struct cli *cli, struct once_config *config, struct once **ret_once)
 {
-    if (!cli->ledger) {
-        int status = cli_make_data_dir(cli);
-        if (status) return status;
-    }
+    bool default_ledger = !cli->ledger && !cli->url;
+    int status = default_ledger ? cli_make_data_dir(cli) : 0;
+    if (status) return status;
     config->ledger = cli->ledger;
     config->coord = cli->coord;
-    config->data_dir = cli->ledger ? NULL : cli->data_dir;
+    config->url = cli->url;
+    config->data_dir = default_ledger ? cli->data_dir : NULL;
     config->flags |= ONCE_HOSTED; /* one thread less: every command drives its handle itself */
     if (cli->verbose) config->on_event = cli_print_event;
     struct once_error error;

@@ -31,6 +31,7 @@ enum {
 /* The global options, after environment and defaults. */
 struct cli {
     const char *ledger, *coord;         /* NULL: not given */
+    const char *url;                    /* of a daemon; NULL: without one */
     const struct option_value *globals; /* by row of global_options */
     char data_dir[4096];                /* see cli_data_dir() */
     const char *data_dir_from;          /* "--data", "HOME", ...: for messages */
@@ -46,6 +47,7 @@ struct command {
     enum args_style style;
     const struct option *options; /* NULL: none of its own */
     const char *details;          /* the rest of its help */
+    bool local;                   /* it asks no daemon: --url makes no sense */
     int (*run)(struct cli *cli, const struct args *args);
 };
 
@@ -75,7 +77,8 @@ int cli_status_of_error(int code);
 /* ---- opening ---- */
 
 /* What was said, and where: settings.h has been there. `globals` outlives it. */
-void cli_settle(struct cli *cli, struct option_value *globals);
+int cli_settle(struct cli *cli, const struct command *c, struct option_value *globals,
+               struct err *reterr);
 
 /* Where the default ledger is: finds out, creates nothing. Not needed where a ledger is given.
  */

@@ -137,5 +137,6 @@ const struct command config_command = {
         "  show       every setting, its value and its origin; no passwords\n"
         "  check      says what is wrong, with its line; exit status 2\n"
         "  reference  everything that can be set\n",
+    .local = true,
     .run = config_run,
 };

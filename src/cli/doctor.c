@@ -216,6 +216,26 @@ static void check_file(struct doctor *d, struct finding *f)
     sqlite3_close(db);
 }
 
+/* Opening does not reach it yet: ask something. */
+static void check_daemon(struct doctor *d, struct finding *f)
+{
+    struct once_config config = ONCE_CONFIG_INIT;
+    struct once_error error;
+    struct once_stats stats;
+    config.url = d->cli->url;
+    config.flags = ONCE_HOSTED;
+    int r = once_open(&config, &d->once, &error);
+    if (r == 0) r = once_stats(d->once, &stats, &error);
+    if (r == 0) {
+        found(f, LEVEL_OK, "the daemon answers");
+        return;
+    }
+    found(f, LEVEL_FAIL, "%s", error.text);
+    advise(f, "is once serve running there, with a RESP door at this address, for this token?");
+    once_close(d->once);
+    d->once = NULL;
+}
+
 static void check_open(struct doctor *d, struct finding *f)
 {
     struct once_config config = ONCE_CONFIG_INIT;
@@ -346,7 +366,15 @@ static void check_clock(struct doctor *d, struct finding *f)
 
 /* ---- all of it ---- */
 
-enum needs { NEEDS_NOTHING, NEEDS_PATH, NEEDS_DIR, NEEDS_FILE, NEEDS_ONCE };
+enum needs {
+    NEEDS_NOTHING,
+    NEEDS_URL,
+    NEEDS_PLANES,
+    NEEDS_PATH,
+    NEEDS_DIR,
+    NEEDS_FILE,
+    NEEDS_ONCE,
+};
 
 static const struct {
     const char *name;
@@ -359,7 +387,8 @@ static const struct {
     { "disk sync", NEEDS_DIR, check_sync },
     { "notification", NEEDS_DIR, check_inotify },
     { "ledger file", NEEDS_FILE, check_file },
-    { "ledger", NEEDS_NOTHING, check_open },
+    { "daemon", NEEDS_URL, check_daemon },
+    { "ledger", NEEDS_PLANES, check_open },
     { "claim", NEEDS_ONCE, check_claim },
     { "records", NEEDS_ONCE, check_records },
     { "clock", NEEDS_NOTHING, check_clock },
@@ -370,6 +399,10 @@ static bool can_look(const struct doctor *d, enum needs needs)
     switch (needs) {
     case NEEDS_NOTHING:
         return true;
+    case NEEDS_URL:
+        return d->cli->url != NULL;
+    case NEEDS_PLANES:
+        return d->cli->url == NULL;
     case NEEDS_PATH:
         return d->dir[0] != '\0';
     case NEEDS_DIR:
@@ -386,6 +419,7 @@ static bool can_look(const struct doctor *d, enum needs needs)
 static int locate(struct doctor *d, struct err *reterr)
 {
     const char *ledger = d->cli->ledger;
+    if (d->cli->url) return 0; /* what it stands on, the daemon says */
     int r = ledger ? 0 : cli_data_dir(d->cli, reterr);
     if (r < 0) return r;
     if (!ledger)

@@ -68,8 +68,8 @@ static int run(const struct command *c, struct args *args, struct option_value *
     struct err err;
     char *text = NULL;
     if (settle(tables, &text, &err) < 0) return refuse(c, err.text);
-    cli_settle(&cli, globals);
-    int status = c->run(&cli, args);
+    bool settled = cli_settle(&cli, c, globals, &err) == 0;
+    int status = settled ? c->run(&cli, args) : refuse(c, err.text);
     free(text);
     return status;
 }

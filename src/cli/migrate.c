@@ -59,5 +59,6 @@ const struct command migrate_command = {
         "left alone and refused.\n\n"
         "  once --ledger postgres://db.example/app migrate\n"
         "  once --ledger 'postgres:?schema=jobs' migrate --print | psql app\n",
+    .local = true,
     .run = migrate_run,
 };

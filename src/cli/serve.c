@@ -113,5 +113,6 @@ const struct command serve_command = {
         "stdout. SIGTERM: nothing new, finishes what it has, releases the claims that are "
         "BOUND\n"
         "to a connection; again: at once.\n",
+    .local = true,
     .run = serve_run,
 };

@@ -257,5 +257,6 @@ const struct command token_command = {
         "read the file again; a token that was revoked then ends at its next use.\n"
         "\n"
         "  once token create --name worker --scope orders --scope 'tmp:*' --verb write\n",
+    .local = true,
     .run = token_run,
 };

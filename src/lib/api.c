@@ -116,6 +116,11 @@ static void lease_fill(struct once_lease *to, const struct token *token, uint64_
     to->lease_ms = lease_ms;
 }
 
+static bool is_durable(const struct once *o)
+{
+    return !(o->config.flags & ONCE_EPHEMERAL) && (o->store->caps & CAP_DURABLE);
+}
+
 static void answer_fill(struct once_answer *to, struct once_call *c)
 {
     const struct answer *from = call_answer(c->call);
@@ -126,7 +131,7 @@ static void answer_fill(struct once_answer *to, struct once_call *c)
                                 .waited_ms = call_waited_ms(c->call),
                                 .taken_over = from->taken_over,
                                 .degraded = from->degraded,
-                                .durable = !(c->once->config.flags & ONCE_EPHEMERAL) };
+                                .durable = is_durable(c->once) };
     answer_value(to, from->value);
     if (from->outcome == OUTCOME_CLAIMED)
         lease_fill(&to->lease, call_token(c->call), from->fence, from->lease_left_ms);

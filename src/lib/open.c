@@ -40,7 +40,8 @@ static int open_planes(struct once *o, struct err *reterr)
     struct planes_config config = { .ledger = o->config.ledger,
                                     .coord = o->config.coord,
                                     .data_dir = o->config.data_dir,
-                                    .ephemeral = o->config.flags & ONCE_EPHEMERAL };
+                                    .ephemeral = o->config.flags & ONCE_EPHEMERAL,
+                                    .url = o->config.url };
     int r = planes_settle(&config, reterr);
     if (r) return r;
     if (config.ephemeral) o->config.flags |= ONCE_EPHEMERAL;
@@ -83,7 +84,7 @@ int once_open(const struct once_config *config, struct once **ret_once,
     if (!r) r = config_take(config, &o->config, &err);
     if (!r) r = open_parts(o, &err);
     if (!r) {
-        o->config.ledger = o->config.coord = o->config.data_dir = NULL;
+        o->config.ledger = o->config.coord = o->config.data_dir = o->config.url = NULL;
         *ret_once = o;
         return 0;
     }

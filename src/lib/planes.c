@@ -73,8 +73,31 @@ static bool has_coord(const struct planes_config *config)
     return strcmp(coord_url(config), "none") != 0;
 }
 
+static bool is_daemon(const char *url)
+{
+    return url && strncmp(url, "once:", 5) == 0;
+}
+
+static int settle_url(const struct planes_config *config, struct err *reterr)
+{
+    if (config->ledger || config->coord || config->ephemeral)
+        return err_set(reterr, ERR_INVALID,
+                       "a daemon has its own planes: give its URL, or a ledger and coord");
+    if (!is_daemon(config->url))
+        return err_set(reterr, ERR_INVALID,
+                       "the URL of a daemon is once://host:port or once:///path/of/the.sock%s",
+                       strncmp(config->url, "onces:", 6) == 0
+                           ? "; this client has no TLS: use a tunnel"
+                           : "");
+    return 0;
+}
+
 int planes_settle(struct planes_config *config, struct err *reterr)
 {
+    if (config->url) return settle_url(config, reterr);
+    if (is_daemon(config->ledger) || is_daemon(config->coord))
+        return err_set(reterr, ERR_INVALID,
+                       "once: is a daemon, which has planes and is none: give it as the url");
     if (config->ledger && strcmp(config->ledger, "none") == 0) {
         config->ledger = NULL;
         config->ephemeral = true;
@@ -90,6 +113,7 @@ int planes_open(const struct planes_config *config, const struct store_env *env,
                 struct store **ret_store, struct err *reterr)
 {
     struct store *coord, *ledger = NULL;
+    if (config->url) return open_traced(config->url, env, ret_store, reterr);
     int r = config->ephemeral ? 0 : open_ledger(config, env, &ledger, reterr);
     if (r) return r;
     if (!has_coord(config)) {

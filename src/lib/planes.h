@@ -11,6 +11,7 @@ struct planes_config {
     const char *coord;    /* NULL: "memory:"; "none": the ledger alone */
     const char *data_dir; /* NULL: "."; used where ledger is NULL, created if missing */
     bool ephemeral;       /* only as durable as coord */
+    const char *url;      /* NULL, or a daemon that has the planes */
 };
 
 /* Takes "none" as ephemeral; refuses what contradicts itself. Opens nothing. */

@@ -136,7 +136,7 @@ static void pushed(struct remote *r, const struct heard *h)
     if (wire_told(op, h))
         finish(r, op);
     else
-        refuse(r, op, ERR_UNAVAILABLE, "once: the push makes no sense");
+        refuse(r, op, ERR_UNAVAILABLE, "the push makes no sense");
 }
 
 /* ---- sending ---- */
@@ -256,7 +256,7 @@ static void answered(struct remote *r, struct op *op, const struct heard *h)
         return;
     }
     bool writes = verb_info[op->verb].writes;
-    refuse(r, op, writes ? ERR_AMBIGUOUS : ERR_UNAVAILABLE, "once: the answer cannot be read");
+    refuse(r, op, writes ? ERR_AMBIGUOUS : ERR_UNAVAILABLE, "the answer of the daemon cannot be read");
 }
 
 void remote_heard(struct remote *r, const struct heard *h)
@@ -293,7 +293,7 @@ static void overdue(struct timer *timer)
         struct op *op = container_of(at, struct op, link);
         if (now_ms < op->submitted_ms + r->options.timeout_ms) break;
         link_remove(at);
-        refuse(r, op, ERR_UNAVAILABLE, "once: the daemon was not reached in time");
+        refuse(r, op, ERR_UNAVAILABLE, "the daemon was not reached in time");
     }
     flush_later(r);
 }

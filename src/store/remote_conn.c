@@ -110,7 +110,7 @@ void remote_conn_drop(struct remote *r, const char *text)
     char name[100];
     if (c->state == REMOTE_DOWN) return;
     server_name(r, name, sizeof name);
-    err_set(&c->why, ERR_UNAVAILABLE, "once: %s: %.80s", name, text);
+    err_set(&c->why, ERR_UNAVAILABLE, "daemon %s: %.80s", name, text);
     /* A connection that had worked is worth waiting for once. */
     c->failures = c->state == REMOTE_READY ? 0 : c->failures + 1;
     close_socket(r);

@@ -40,6 +40,7 @@ static void traced_done(struct op *op, void *ctx)
 {
     struct traced *t = ctx;
     count(t, op);
+    t->base.caps = t->inner->caps; /* a daemon says what it can when it is reached */
     trace_emit(t->trace,
                (struct trace_event){
                    .kind = TRACE_OP,

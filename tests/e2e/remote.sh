@@ -1,0 +1,168 @@
+#!/usr/bin/env bash
+# remote.sh BUILD_DIR - every command through a daemon: --url and ONCE_URL. Prints TAP.
+#
+# The daemon is reached by TCP and by a socket in the file system; it is killed and started again
+# under a command that runs. Nothing sleeps to let something happen; every wait has a limit.
+# shellcheck disable=SC2016,SC2015
+set -u
+export LC_ALL=C
+once=$(realpath "$1")/once
+work=$(mktemp -d)
+cd "$work" || exit 1
+unset ONCE_LEDGER ONCE_COORD ONCE_DATA ONCE_URL NO_COLOR XDG_STATE_HOME
+export HOME=$work/home
+limit=20 # seconds; far more than anything takes
+daemon='' client=''
+cleanup() {
+    [ -z "$client" ] || kill -9 "$client" 2>/dev/null
+    [ -z "$daemon" ] || kill -9 "$daemon" 2>/dev/null
+    rm -rf "$work"
+}
+trap cleanup EXIT
+
+count=0 failures=0
+report() { # STATUS NAME
+    count=$((count + 1))
+    if [ "$1" -eq 0 ]; then
+        echo "ok $count - remote: $2"
+    else
+        failures=$((failures + 1))
+        echo "not ok $count - remote: $2"
+        tail -n 5 err log 2>/dev/null | sed 's/^/# /'
+    fi
+}
+is() { # NAME GOT WANT
+    [ "$2" = "$3" ]
+    local same=$?
+    report $same "$1"
+    [ $same -eq 0 ] || printf '# got:  %q\n# want: %q\n' "$2" "$3"
+}
+like() { # NAME GOT PATTERN
+    # shellcheck disable=SC2053
+    [[ $2 == $3 ]]
+    local same=$?
+    report $same "$1"
+    [ $same -eq 0 ] || printf '# got:  %q\n# want: %q\n' "$2" "$3"
+}
+
+# start ADDRESS ARG...: a daemon that listens there when it returns.
+start() {
+    local address=$1
+    shift
+    rm -f ready
+    mkfifo ready
+    "$once" serve --listen off --resp "$address" --drain 100ms "$@" >ready 2>>log &
+    daemon=$!
+    listening=''
+    read -r -t $limit listening <ready
+    rm -f ready
+}
+stop() { # SIGNAL
+    kill "-$1" "$daemon"
+    timeout $limit tail --pid="$daemon" -s 0.02 -f /dev/null
+    wait "$daemon" 2>/dev/null
+    daemon=''
+}
+o() { timeout $limit "$once" "$@" 2>err; }
+says() { # WHAT...: what it prints, and how it ends
+    local out status
+    out=$(o "$@")
+    status=$?
+    echo "$out $status"
+}
+
+# ---- every command, by TCP and by a socket -------------------------------------------------------
+
+commands() { # NAME
+    local token
+    token=$(o --json claim s k | sed -n 's/.*"token":"\([0-9a-f]*\)".*/\1/p')
+    like "$1: claim" "$token" "????????????????????????????????"
+    like "$1: claim of what somebody is on" "$(says --json claim s k --wait 0)" '*"in_progress"* 4'
+    like "$1: an answer is as durable as the daemon's" "$(o --json claim s other)" '*"durable":true*'
+    is "$1: renew" "$(says --quiet renew s k "$token")" " 0"
+    is "$1: publish" "$(says --quiet publish s k "$token" answer)" " 0"
+    is "$1: claim of what is done" "$(says --quiet claim s k)" $'cached\nanswer 0'
+    is "$1: peek" "$(says --quiet peek s k)" "answer 0"
+    is "$1: a late publish" "$(says --quiet publish s k 000102030405060708090a0b0c0d0e0f other)" "answer 5"
+    token=$(o --json claim s gone | sed -n 's/.*"token":"\([0-9a-f]*\)".*/\1/p')
+    is "$1: release" "$(says --quiet release s gone "$token")" " 0"
+    is "$1: peek of what was released" "$(says --quiet peek s gone)" " 6"
+    is "$1: another fingerprint" "$(says --quiet claim s k --fingerprint x)" " 3"
+    like "$1: ls" "$(o ls s | tr -s ' ')" "*done*k*"
+    is "$1: forget" "$(says --quiet forget s k)" " 0"
+    is "$1: run" "$(says --quiet run --key r -- echo ran)" "ran 0"
+    is "$1: run again" "$(says --quiet run --key r -- echo ran)" "ran 0"
+    is "$1: run in one scope" "$(o --json ls run | grep -c '"key":"r"')" "1"
+    is "$1: sweep" "$(says --quiet sweep)" "0 removed 0"
+    like "$1: stats" "$(o stats | head -n 1)" "pending*1*"
+    like "$1: doctor" "$(says doctor)" "*the daemon answers*claim and release*0"
+    token=$(o --json claim s big | sed -n 's/.*"token":"\([0-9a-f]*\)".*/\1/p')
+    head -c 1048576 /dev/urandom >big
+    is "$1: publish of a mebibyte" "$(says --quiet publish s big "$token" - <big)" " 0"
+    is "$1: which comes back as it was" "$(o --quiet peek s big | cmp - big && echo same)" same
+}
+
+start 127.0.0.1:0 --data tcp
+port=${listening##*:}
+export ONCE_URL=once://127.0.0.1:$port
+commands TCP
+is "a name instead of an address" "$(says --quiet --url "once://localhost:$port" run --key r -- echo ran)" "ran 0"
+unset ONCE_URL
+is "without it, the ledger of this directory" "$(says --quiet --data own run --key r -- echo own)" "own 0"
+export ONCE_URL=once://127.0.0.1:$port
+
+# ---- what contradicts itself ---------------------------------------------------------------------
+
+like "a daemon and a ledger" "$(says --url "$ONCE_URL" --ledger none claim s k; cat err)" "*2*--url is a daemon*"
+like "both by the environment" "$(ONCE_LEDGER=none says claim s k; cat err)" "*2*both set*"
+is "a ledger on the command line is stronger" "$(says --quiet --data own run --key r -- echo own)" "own 0"
+like "a daemon for a daemon" "$("$once" --url "$ONCE_URL" serve 2>&1)" "*asks no daemon*"
+like "what is no daemon" "$(says --url redis://localhost claim s k; cat err)" "*2*once://host:port*"
+like "TLS" "$(says --url onces://localhost claim s k; cat err)" "*2*no TLS*"
+like "a daemon as the ledger" "$(says --ledger "$ONCE_URL" claim s k; cat err)" "*2*give it as the url*"
+like "nobody is there" "$(says --url once://127.0.0.1:1 claim s k; cat err)" "*69*127.0.0.1:1: Connection refused*"
+like "doctor, if nobody is there" "$(says --url once://127.0.0.1:1 doctor)" "*fail*daemon*once serve*1"
+
+# ---- two who wait for each other, and an owner that is renewed ------------------------------------
+
+mkfifo go
+"$once" --quiet run --key slow --lease 300ms --fingerprint f -- sh -c 'echo once >>ran; read -r x <go; echo slow' >first 2>err &
+client=$!
+end=$((SECONDS + limit))
+until [ -s ran ] || [ $SECONDS -ge $end ]; do :; done
+"$once" --quiet run --key slow --lease 300ms --fingerprint f -- sh -c 'echo once >>ran; read -r x <go; echo slow' >second 2>>err &
+second=$!
+like "the lease is renewed through the daemon" \
+    "$(says --json claim run slow --wait 1s --fingerprint f)" '*"timed_out"* 4' # three leases
+echo >go
+wait "$client" "$second"
+client=''
+is "who waited gets the answer of the one that ran" "$(cat first second ran | paste -sd' ')" "slow slow once"
+
+# ---- the daemon is killed under a command ---------------------------------------------------------
+
+rm -f ran
+"$once" --quiet run --key killed -- sh -c 'echo once >>ran; read -r x <go; echo survived' >first 2>err &
+client=$!
+end=$((SECONDS + limit))
+until [ -s ran ] || [ $SECONDS -ge $end ]; do :; done
+stop KILL
+start "127.0.0.1:$port" --data tcp
+echo >go
+wait "$client"
+is "the daemon was killed and came back: the command ends well" $? 0
+client=''
+is "it has its output" "$(cat first)" survived
+is "the same command gets it, too" \
+    "$(says --quiet run --key killed -- sh -c 'echo once >>ran; read -r x <go; echo survived')" "survived 0"
+is "it ran once" "$(cat ran)" once
+stop TERM
+
+start "unix:$work/once.sock" --data path
+export ONCE_URL=once://$work/once.sock
+commands "socket"
+stop TERM
+like "a socket without a daemon" "$(says claim s k; cat err)" "*69*No such file*"
+
+echo "1..$count"
+exit $((failures > 0))
