@@ -29,7 +29,9 @@ static const char *error_code(int code)
 void resp_write_error(struct resp_writer *w, const struct err *err)
 {
     if (err->code == ERR_CANCELED)
-        resp_say_error(w, "UNAVAILABLE", "nothing was done: the daemon stops, or you hung up");
+        resp_say_error(
+            w, "UNAVAILABLE",
+            "nothing was done: the daemon stops, you hung up, or your token is void");
     else
         resp_error(w, error_code(err->code), bytes_str(err->text));
 }

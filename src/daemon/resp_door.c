@@ -402,6 +402,19 @@ void resp_door_fini(struct resp_door *d)
     resp_watches_fini(d);
 }
 
+void resp_door_recheck(struct resp_door *d)
+{
+    list_each (&d->conns->open, at) {
+        struct conn *c = container_of(at, struct conn, link);
+        if (c->door != &resp_door || c->state == CONN_CLOSED) continue;
+        struct resp_session *s = session_of(c);
+        if (auth_known(d->auth, &s->grant)) continue;
+        cancel_claims(s, true);
+        resp_watches_cancel(s);
+        bounds_drop(d->bounds, &s->bound);
+    }
+}
+
 const struct door resp_door = {
     .id = DOOR_RESP,
     .name = "resp",

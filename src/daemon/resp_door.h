@@ -48,6 +48,9 @@ int resp_door_init(struct resp_door *d, int64_t value_bytes_max, struct rng *rng
                    struct err *reterr);
 void resp_door_fini(struct resp_door *d); /* all connections are closed */
 
+/* After the tokens were reloaded: who has none any more waits for nothing and keeps nothing BOUND. */
+void resp_door_recheck(struct resp_door *d);
+
 extern const struct door resp_door;
 
 #endif

@@ -185,7 +185,9 @@ static void on_signal(uv_signal_t *signal, int number)
 
 int server_reload(struct server *s, struct err *reterr)
 {
-    return guard_reload(&s->guard, reterr);
+    int r = guard_reload(&s->guard, reterr);
+    resp_door_recheck(&s->resp);
+    return r;
 }
 
 static void on_hangup(uv_signal_t *signal, int number)
