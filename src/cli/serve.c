@@ -85,6 +85,7 @@ static int serve_run(struct cli *cli, const struct args *args)
     notices_init(&notices, cli, args->values[SERVE_LOG_FORMAT].text,
                  args->values[SERVE_LOG_LEVEL].text);
     config.trace = &notices.log.trace;
+    config.log = &notices.log;
     config.on_fact = notice_fact;
     config.on_fact_ctx = &notices;
     config.on_reloaded = notice_reloaded;

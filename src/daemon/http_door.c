@@ -41,9 +41,9 @@ static void take_id(struct http_exchange *x, struct bytes id)
         x->id[id.len] = '\0';
         return;
     }
-    uint64_t requests = d->conns->stats[DOOR_HTTP].requests;
+    uint64_t number = ++d->next_id;
     uint8_t n[8];
-    for (size_t i = 0; i < sizeof n; i++) n[i] = (uint8_t)(requests >> (56 - 8 * i));
+    for (size_t i = 0; i < sizeof n; i++) n[i] = (uint8_t)(number >> (56 - 8 * i));
     memcpy(x->id, d->id_prefix, sizeof d->id_prefix - 1);
     hex_encode(bytes_of(n, sizeof n), x->id + sizeof d->id_prefix - 1);
 }
@@ -63,10 +63,11 @@ static struct http_exchange *exchange_new(struct http_session *s)
         at ? container_of(at, struct http_exchange, link) : malloc(sizeof *x);
     if (!x) return NULL;
     if (at) d->spare_count--;
-    *x = (struct http_exchange){ .session = s, .door = d, .minor = 1 };
+    *x = (struct http_exchange){
+        .session = s, .door = d, .level = LOG_DEBUG, .since_ms = d->loop->now_ms
+    };
     link_init(&x->link);
     timer_init(&x->timer, out_of_time);
-    d->conns->stats[DOOR_HTTP].requests++;
     return x;
 }
 
@@ -156,6 +157,11 @@ static struct http_exchange *exchange_of(struct http_session *s,
     return x;
 }
 
+static void count(const struct http_session *s)
+{
+    s->conn->all->stats[DOOR_HTTP].requests++;
+}
+
 static const char *code_of(int status)
 {
     switch (status) {
@@ -184,7 +190,9 @@ static void refuse(struct http_session *s, enum http_fault fault)
     struct http_problem p = { .status = status,
                               .code = code_of(status),
                               .detail = http_fault_text(fault) };
-    if (x) http_answer_problem(x, &p);
+    if (!x) return;
+    count(s);
+    http_answer_problem(x, &p);
 }
 
 static enum http_progress read_head(struct http_session *s, struct bytes in,
@@ -230,7 +238,10 @@ static void look_ahead(struct http_session *s, struct http_input *in)
     struct http_exchange *x = exchange_of(s, &in->request);
     if (!x) return;
     x->keep_alive = false; /* for an answer now: what follows may be the body, or not */
-    if (!http_foresee(x, in)) return;
+    if (!http_foresee(x, in)) {
+        count(s);
+        return;
+    }
     exchange_free(x);
     bool nothing_yet = s->read_bytes == s->head_bytes;
     if (in->request.expect_continue && nothing_yet) http_continue(conn_out(s->conn));
@@ -260,7 +271,9 @@ static bool is_wasteful(const struct http_session *s, size_t len)
 static void act(struct http_session *s, struct http_input *in)
 {
     struct http_exchange *x = exchange_of(s, &in->request);
-    if (x) http_serve(x, in);
+    if (!x) return;
+    count(s);
+    http_serve(x, in);
 }
 
 /* How many bytes are done with; 0: it is not complete. */

@@ -17,6 +17,7 @@
 #include "daemon/auth.h"
 #include "daemon/bound.h"
 #include "daemon/conn.h"
+#include "daemon/log.h"
 #include "proto/http.h"
 #include "proto/http_answer.h"
 #include "proto/json.h"
@@ -38,6 +39,7 @@ struct http_door {
     struct loop *loop;
     struct conns *conns;
     struct bounds *bounds;
+    struct log *log;   /* NULL: nobody wants to know */
     struct auth *auth; /* NULL: everybody may ask everything */
     struct metrics *metrics;
     struct clock wall;
@@ -45,6 +47,7 @@ struct http_door {
     struct http_limits limits;
     struct list spares; /* struct http_exchange */
     size_t spare_count;
+    uint64_t next_id;
     char id_prefix[9];  /* of request ids that are made here */
     int64_t date_at_ms; /* by the loop's time, when it was last looked at */
     int64_t date_s;     /* what `date` says */

@@ -26,6 +26,7 @@ void http_open(struct http_exchange *x, struct http_writer *w, int status)
     struct conn *c = x->session->conn;
     x->door->answered[status / 100]++;
     x->keep_alive = x->keep_alive && !c->refused;
+    x->status = status;
     struct http_answer answer = { .status = status,
                                   .minor = x->minor,
                                   .keep_alive = x->keep_alive,
@@ -36,8 +37,27 @@ void http_open(struct http_exchange *x, struct http_writer *w, int status)
     if (*x->traceparent) http_put_text(w, "traceparent", x->traceparent);
 }
 
+/* The path as the table has it: whoever reads the log learns no key. */
+static void note(const struct http_exchange *x)
+{
+    struct log *log = x->door->log;
+    if (!log || x->level > log->level) return;
+    const struct http_route *route = x->route;
+    struct log_field fields[] = { LOG_TEXT("door", "http"),
+                                  LOG_TEXT("id", x->id),
+                                  LOG_TEXT("trace", *x->traceparent ? x->traceparent : NULL),
+                                  LOG_TEXT("method",
+                                           route ? http_method_name(route->method) : NULL),
+                                  LOG_TEXT("route", route ? route->path : NULL),
+                                  LOG_NUMBER("status", x->status),
+                                  LOG_NUMBER("ms", x->door->loop->now_ms - x->since_ms),
+                                  { 0 } };
+    log_often(log, x->level, "request", fields);
+}
+
 static void finish(struct http_exchange *x, struct http_writer *w, struct bytes content)
 {
+    note(x);
     http_finish(w, content);
     if (!x->keep_alive) conn_end(x->session->conn, CLOSE_REFUSED);
     http_exchange_end(x);
@@ -112,6 +132,7 @@ void http_answer_problem(struct http_exchange *x, const struct http_problem *p)
 {
     struct http_writer w;
     struct json_writer j;
+    if (p->status >= 500) x->level = LOG_WARN;
     http_open(x, &w, p->status);
     if (p->status == 401) http_put_text(&w, "WWW-Authenticate", "Bearer realm=\"once\"");
     if (p->status == 405) put_allow(x, &w);

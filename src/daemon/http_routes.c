@@ -82,11 +82,17 @@ void http_match(enum http_method method, struct bytes path, uint8_t *memory,
 
 /* ---- what is allowed ---- */
 
+#define METHOD_NAME(method, name) [method] = name,
+static const char *const names[] = { HTTP_METHOD_LIST(METHOD_NAME) };
+#undef METHOD_NAME
+
+const char *http_method_name(enum http_method method)
+{
+    return names[method];
+}
+
 void http_allow(unsigned methods, char out[HTTP_ALLOW_BYTES])
 {
-#define METHOD_NAME(method, name) [method] = name,
-    static const char *const names[] = { HTTP_METHOD_LIST(METHOD_NAME) };
-#undef METHOD_NAME
     size_t len = 0;
     if (methods & BIT(HTTP_GET)) methods |= BIT(HTTP_HEAD);
     methods |= BIT(HTTP_OPTIONS);

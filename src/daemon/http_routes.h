@@ -52,6 +52,8 @@ struct http_match {
 void http_match(enum http_method method, struct bytes path, uint8_t *memory,
                 struct http_match *ret_match);
 
+const char *http_method_name(enum http_method method);
+
 enum { HTTP_ALLOW_BYTES = 80 };
 void http_allow(unsigned methods, char out[HTTP_ALLOW_BYTES]); /* "GET, HEAD, OPTIONS" */
 

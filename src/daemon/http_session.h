@@ -49,7 +49,9 @@ struct http_exchange {
     bool callers_token;             /* a claim that is not ours to give back */
     bool keep_alive, head;
     bool raw; /* the value is wanted as it is, not within JSON */
-    int minor;
+    int minor, status;
+    enum log_level level; /* of the line about it */
+    int64_t since_ms;
     char id[HTTP_ID_BYTES_MAX + 1];
     char traceparent[HTTP_TRACEPARENT_BYTES + 1]; /* "": none */
 };

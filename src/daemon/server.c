@@ -339,6 +339,7 @@ static int init_doors(struct server *s, const struct server_config *config, stru
     s->http.conns = &s->conns;
     s->http.bounds = &s->bounds;
     s->http.auth = &s->guard.auth;
+    s->http.log = config->log;
     s->http.metrics = &s->metrics;
     s->http.wall = s->env.wall;
     http_door_init(&s->http, config->value_bytes_max, &s->rng.base);

@@ -14,6 +14,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+struct log;
 struct server;
 
 struct server_config {
@@ -29,6 +30,7 @@ struct server_config {
     int64_t drain_ms;              /* how long what waits may go on waiting after the signal */
     size_t connections_max;        /* less if the process may not have so many descriptors */
     const struct trace *trace;     /* may be NULL; outlives the server */
+    struct log *log;               /* the same; for lines about requests */
     once_fact_fn *on_fact; /* what the planes say of themselves, when it runs; may be NULL */
     void *on_fact_ctx;
     /* After SIGHUP. With a code, what was reloaded is as it was, and the text says why. */

@@ -231,6 +231,14 @@ is "SIGTERM ends it well" "$status" 0
 is "who waits is sent elsewhere" "$(jq -r '.status, .retryable' waiter | paste -sd' ')" "503 true"
 like "and told that it ends" "$(tr -d '\r' <waiter_fields | paste -sd' ')" "*Connection: close*"
 
+start --log-level debug
+ask POST /v1/claims/secret-scope/secret-key -H 'X-Request-Id: my-id' \
+    -H 'traceparent: 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01'
+stop TERM
+like "the log says which request it was" "$(grep event=request err)" \
+    "*level=debug event=request door=http id=my-id trace=00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01 method=POST route=/v1/claims/{scope}/{key} status=201 ms=*"
+is "and no key" "$(grep -c secret err)" 0
+
 start --listen "unix:$work/s"
 is "a socket in the file system" "$listening" "listening http unix:$work/s"
 is "curl on it" "$(curl -sS -m $limit --unix-socket "$work/s" http://once/livez)" '{"status":"ok"}'
