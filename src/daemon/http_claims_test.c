@@ -1,16 +1,9 @@
 /* http_claims_test.c - claims over HTTP: what each outcome looks like, what a body may say, and that a
  * value comes back as it was published. */
-#include "daemon/scene_test.h"
-
+#include "daemon/http_scene_test.h"
 #include "daemon/tokens_file.h"
 
-#define HOST " HTTP/1.1\r\nHost: h\r\n"
 #define KEY "/v1/claims/s/k"
-
-static void scene_open(struct scene *s)
-{
-    scene_open_door(s, &http_door);
-}
 
 /* METHOD TARGET, more fields ("" or lines), content; its type is JSON unless a field says so. */
 static const char *ask(struct scene *s, const char *line, const char *fields, struct bytes body)
@@ -33,25 +26,14 @@ static const char *json(struct scene *s, const char *line, const char *body)
     return ask(s, line, "", bytes_str(body));
 }
 
-static void starts(const char *got, const char *start)
-{
-    cr_assert(strncmp(got, start, strlen(start)) == 0, "\"%s\" is not in front of \"%s\"",
-              start, got);
-}
-
-static void has(const char *got, const char *part)
-{
-    cr_assert(strstr(got, part), "\"%s\" is not in \"%s\"", part, got);
-}
-
-static void claim(struct scene *s, const char *body, char out[33])
+static void claim_key(struct scene *s, const char *body, char out[33])
 {
     const char *got = json(s, "POST " KEY, body), *at = strstr(got, "\"token\":\"");
     starts(got, "HTTP/1.1 201 Created\r\n");
     snprintf(out, 33, "%.32s", at + 9);
 }
 
-static const char *publish(struct scene *s, const char *token, const char *value)
+static const char *publish_json(struct scene *s, const char *token, const char *value)
 {
     char body[4096];
     snprintf(body, sizeof body, "{\"token\":\"%s\",\"value\":%s}", token, value);
@@ -77,15 +59,15 @@ Test(http_claims, from_claimed_to_cached)
     has(got, "\r\nLocation: /v1/claims/a%2Fb/k%2F1%20%C3%A9%2B\r\n");
     has(got, "{\"outcome\":\"claimed\",\"token\":\"");
     has(got, "\"lease_ms\":7000,\"degraded\":false,\"waited_ms\":0}\n");
-    claim(&s, "", token);
+    claim_key(&s, "", token);
     got = json(&s, "POST " KEY, "{\"wait_ms\":0}");
     starts(got, "HTTP/1.1 409 Conflict\r\n");
     has(got, "\r\nRetry-After: 1\r\n");
     has(got, "\"code\":\"in_progress\",\"retryable\":true,\"outcome\":\"in_progress\","
              "\"lease_left_ms\":30000,\"degraded\":false,\"waited_ms\":0}");
-    starts(publish(&s, token, "\"x\""), "HTTP/1.1 200 OK\r\n");
-    starts(publish(&s, token, "\"x\""), "HTTP/1.1 200 OK\r\n");
-    starts(publish(&s, token, "\"y\""), "HTTP/1.1 409 Conflict\r\n");
+    starts(publish_json(&s, token, "\"x\""), "HTTP/1.1 200 OK\r\n");
+    starts(publish_json(&s, token, "\"x\""), "HTTP/1.1 200 OK\r\n");
+    starts(publish_json(&s, token, "\"y\""), "HTTP/1.1 409 Conflict\r\n");
     got = json(&s, "POST " KEY, "");
     starts(got, "HTTP/1.1 200 OK\r\n");
     has(got, "\r\nOnce-Replayed: true\r\n");
@@ -98,7 +80,7 @@ Test(http_claims, another_fingerprint)
     struct scene s = { 0 };
     scene_open(&s);
     char token[33];
-    claim(&s, "{\"fingerprint\":{\"base64\":\"/w==\"}}", token);
+    claim_key(&s, "{\"fingerprint\":{\"base64\":\"/w==\"}}", token);
     const char *got = json(&s, "POST " KEY, "{\"fingerprint\":\"other\"}");
     starts(got, "HTTP/1.1 422 Unprocessable Content\r\n");
     has(got, "\"code\":\"mismatch\",\"retryable\":false");
@@ -110,7 +92,7 @@ Test(http_claims, waiting_is_bounded)
     struct scene s = { 0 };
     scene_open(&s);
     char token[33];
-    claim(&s, "{\"lease_ms\":600000}", token);
+    claim_key(&s, "{\"lease_ms\":600000}", token);
     int fd = dial(&s), both = dial(&s);
     say(&s, fd, "POST " KEY HOST "Prefer: respond-async, wait=3\r\n\r\n");
     say(&s, both,
@@ -135,13 +117,13 @@ Test(http_claims, what_was_lost_says_what_is_known)
     struct scene s = { 0 };
     scene_open(&s);
     char late[33], token[33], body[128];
-    claim(&s, "{\"lease_ms\":1000}", late);
+    claim_key(&s, "{\"lease_ms\":1000}", late);
     pass_ms(&s, 1000);
-    claim(&s, "", token);
+    claim_key(&s, "", token);
     snprintf(body, sizeof body, "{\"token\":\"%s\"}", late);
     starts(json(&s, "POST " KEY "/renew", body), "HTTP/1.1 409 Conflict\r\n");
-    starts(publish(&s, token, "\"mine\""), "HTTP/1.1 200 OK\r\n");
-    const char *got = publish(&s, late, "\"late\"");
+    starts(publish_json(&s, token, "\"mine\""), "HTTP/1.1 200 OK\r\n");
+    const char *got = publish_json(&s, late, "\"late\"");
     starts(got, "HTTP/1.1 409 Conflict\r\n");
     has(got, "\"code\":\"lost\",\"retryable\":false,\"outcome\":\"lost\",\"value\":\"mine\"");
     starts(with_token(&s, "DELETE " KEY, late), "HTTP/1.1 409 Conflict\r\n");
@@ -153,8 +135,8 @@ Test(http_claims, an_answer_that_is_not_kept)
     struct scene s = { 0 };
     scene_open(&s);
     char token[33];
-    claim(&s, "", token);
-    starts(publish(&s, token, "null"), "HTTP/1.1 200 OK\r\n");
+    claim_key(&s, "", token);
+    starts(publish_json(&s, token, "null"), "HTTP/1.1 200 OK\r\n");
     const char *got = json(&s, "POST " KEY, "");
     starts(got, "HTTP/1.1 409 Conflict\r\n");
     has(got, "\"code\":\"already_done\",\"retryable\":false");
@@ -167,7 +149,7 @@ Test(http_claims, renew_release_forget)
     struct scene s = { 0 };
     scene_open(&s);
     char token[33], body[128];
-    claim(&s, "{\"lease_ms\":1000}", token);
+    claim_key(&s, "{\"lease_ms\":1000}", token);
     snprintf(body, sizeof body, "{\"token\":\"%s\",\"lease_ms\":5000}", token);
     const char *got = json(&s, "POST " KEY "/renew", body);
     starts(got, "HTTP/1.1 200 OK\r\n");
@@ -175,8 +157,8 @@ Test(http_claims, renew_release_forget)
     starts(json(&s, "POST " KEY "/forget", ""), "HTTP/1.1 409 Conflict\r\n");
     starts(with_token(&s, "DELETE " KEY, token), "HTTP/1.1 200 OK\r\n");
     starts(json(&s, "GET " KEY, ""), "HTTP/1.1 404 Not Found\r\n");
-    claim(&s, "", token);
-    publish(&s, token, "\"x\"");
+    claim_key(&s, "", token);
+    publish_json(&s, token, "\"x\"");
     starts(json(&s, "POST " KEY "/forget", "{}"), "HTTP/1.1 200 OK\r\n");
     starts(json(&s, "POST " KEY "/forget", ""), "HTTP/1.1 404 Not Found\r\n");
     scene_close(&s);
@@ -202,8 +184,8 @@ Test(http_claims, a_value_comes_back_as_it_was_published)
         struct scene s = { 0 };
         scene_open(&s);
         char token[33], want[128];
-        claim(&s, "", token);
-        starts(publish(&s, token, rows[i].sent), "HTTP/1.1 200 OK\r\n");
+        claim_key(&s, "", token);
+        starts(publish_json(&s, token, rows[i].sent), "HTTP/1.1 200 OK\r\n");
         snprintf(want, sizeof want, "{\"outcome\":\"cached\",\"value\":%s,\"degraded\"",
                  rows[i].heard);
         has(json(&s, "GET " KEY, ""), want);
@@ -223,7 +205,7 @@ Test(http_claims, a_value_as_it_is)
     struct scene s = { 0 };
     scene_open(&s);
     char token[33], line[128];
-    claim(&s, "", token);
+    claim_key(&s, "", token);
     snprintf(line, sizeof line, "PUT " KEY "?token=%s&retain_ms=1000", token);
     starts(ask(&s, line, "Content-Type: application/octet-stream\r\n", bytes_of("\xff\0\n", 3)),
            "HTTP/1.1 200 OK\r\n");
@@ -300,8 +282,8 @@ Test(http_claims, pages)
     struct scene s = { 0 };
     scene_open(&s);
     char token[33], line[2048];
-    claim(&s, "", token);
-    publish(&s, token, "\"abc\"");
+    claim_key(&s, "", token);
+    publish_json(&s, token, "\"abc\"");
     json(&s, "POST /v1/claims/s/l", "");
     json(&s, "POST /v1/claims/t/a", "");
     const char *got = json(&s, "GET /v1/claims?scope=s&limit=1", "");
