@@ -14,6 +14,7 @@ extern const struct command migrate_command;                                 /* 
 extern const struct command serve_command;                                   /* serve.c */
 extern const struct command config_command;                                  /* config.c */
 extern const struct command token_command;                                   /* token.c */
+extern const struct command top_command;                                     /* top.c */
 extern const struct command doctor_command;                                  /* doctor.c */
 extern const struct command bench_command;                                   /* bench.c */
 extern const struct command completion_command;                              /* completion.c */

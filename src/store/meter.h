@@ -20,7 +20,7 @@ enum meter_kind { METER_COUNTER, METER_GAUGE, METER_HISTOGRAM_US, METER_HISTOGRA
     X(METER_OPS, "plane_ops_total", METER_COUNTER, "verb",                                     \
       "Ops that the plane has answered, with or without an error, by verb")                    \
     X(METER_FAILED, "plane_failed_ops_total", METER_COUNTER, "error",                          \
-      "Ops that ended with an error instead of an answer, by error")                           \
+      "Ops that ended with an error instead of an answer, by error; watches are left out")     \
     X(METER_OP_TIME, "plane_op_duration_seconds", METER_HISTOGRAM_US, NULL,                    \
       "From an op about one key to its answer; watches are left out")                          \
     X(METER_PENDING, "plane_pending_ops", METER_GAUGE, NULL,                                   \

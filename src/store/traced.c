@@ -28,8 +28,9 @@ static bool is_away(int code)
 static void count(struct traced *t, const struct op *op)
 {
     t->answered[op->verb]++;
+    if (op->verb == VERB_WATCH)
+        return; /* who changes their mind cancels it: that is no failure */
     t->failed[-op->err.code]++;
-    if (op->verb == VERB_WATCH) return;
     t->failing = is_away(op->err.code);
     if (verb_info[op->verb].keyed)
         histogram_add(&t->times, &histogram_us,
