@@ -1,5 +1,6 @@
 /* http_door_test.c - the HTTP door on an engine whose store fails as it is told to: in which order it
  * answers, how long connections live, and what becomes of those who hang up. */
+#include "base/text.h"
 #include "daemon/http_scene_test.h"
 
 /* ---- connections ---- */
@@ -291,6 +292,27 @@ Test(http_door, a_publish_is_carried_out_although_nobody_hears_of_it)
     faulty_let_go(s.store);
     go(&s);
     has(asked(&s, "GET /v1/claims/s/k" HOST "\r\n"), "\"value\":\"v\"");
+    close(fd);
+    scene_close(&s);
+}
+
+Test(http_door, what_is_bound_elsewhere_may_be_published_here)
+{
+    struct scene s = { 0 };
+    scene_open(&s);
+    struct key key = key_of("s", "k");
+    struct token bits;
+    struct list mine;
+    char token[33];
+    int fd = dial(&s);
+    claim(&s, fd, token);
+    list_init(&mine);
+    cr_assert(hex_decode(bytes_str(token), bits.bytes, sizeof bits.bytes));
+    bound_hold(bound_new(&s.bounds, &key), &bits, &mine);
+    publish(&s, fd, token, "v");
+    hears(fd, OK_HEAD);
+    cr_assert_eq(s.bounds.by_token.count, 0);
+    cr_assert(list_empty(&mine));
     close(fd);
     scene_close(&s);
 }

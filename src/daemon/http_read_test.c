@@ -216,17 +216,23 @@ Test(http_read, chunks_have_an_end)
 Test(http_read, who_is_too_slow_is_closed)
 {
     static const char *const starts_of[] = {
-        "GET /livez HTTP/1.1\r\nHost:",
-        "POST /v1/claims/s/k" HOST
-        "Content-Type: application/json\r\nContent-Length: 2\r\n\r\n{",
+        "GET /livez HTTP/1.1\r\nHost: ",
+        "POST /v1/claims/s/k" HOST "Content-Type: application/json\r\n"
+        "Content-Length: 99\r\n\r\n",
     };
     for (size_t i = 0; i < 2; i++) {
         struct scene s = { 0 };
         scene_open(&s);
         int fd = dial(&s);
         say(&s, fd, starts_of[i]);
-        for (int at_s = 0; at_s < 29; at_s += 7) pass_ms(&s, 7000);
-        cr_assert(is_closed(fd));
+        for (int byte = 0; byte < 29; byte++) {
+            pass_ms(&s, 1000);
+            say(&s, fd, "h");
+        }
+        hears(fd, "");
+        pass_ms(&s, 1000);
+        cr_assert(is_closed(fd), "one byte a second is not enough");
+        cr_assert_eq(s.conns.stats[DOOR_HTTP].closed[CLOSE_SLOW_INPUT], 1);
         close(fd);
         scene_close(&s);
     }

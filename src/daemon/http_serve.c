@@ -143,7 +143,8 @@ static bool check_content(struct http_exchange *x, const struct http_request *re
 static bool check_accept(struct http_exchange *x, const struct http_request *request)
 {
     struct bytes accept = http_known_field(request, HTTP_ACCEPT);
-    if (!accept.data || x->route->gives) return true;
+    bool several = request->repeated & BIT(HTTP_ACCEPT); /* lines: something will do */
+    if (!accept.data || several || x->route->gives) return true;
     int json = http_accepts(accept, "application", "json");
     int raw = x->route->gives_raw ? http_accepts(accept, "application", "octet-stream") : 0;
     x->raw = raw > json;
