@@ -41,7 +41,6 @@ static void finish(struct remote *r, struct op *op)
 {
     CHECK(r->in_flight > 0);
     r->in_flight--;
-    if (!op->parked) r->base.loop->owed--;
     op->parked = false;
     op->watch_id = -1;
     op->epoch = r->base.epoch;
@@ -124,7 +123,6 @@ static void watch_answered(struct remote *r, int64_t id, const struct heard *h)
         return;
     }
     w->op->parked = true;
-    r->base.loop->owed--;
 }
 
 static void pushed(struct remote *r, const struct heard *h)
@@ -256,7 +254,8 @@ static void answered(struct remote *r, struct op *op, const struct heard *h)
         return;
     }
     bool writes = verb_info[op->verb].writes;
-    refuse(r, op, writes ? ERR_AMBIGUOUS : ERR_UNAVAILABLE, "the answer of the daemon cannot be read");
+    refuse(r, op, writes ? ERR_AMBIGUOUS : ERR_UNAVAILABLE,
+           "the answer of the daemon cannot be read");
 }
 
 void remote_heard(struct remote *r, const struct heard *h)
@@ -304,7 +303,6 @@ static void remote_submit(struct store *s, struct op *op)
 {
     struct remote *r = (struct remote *)s;
     r->in_flight++;
-    s->loop->owed++;
     op->watch_id = 0;
     list_append(&r->queued, &op->link);
     flush_later(r);

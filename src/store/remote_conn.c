@@ -40,17 +40,10 @@ static const unsigned remote_arrow[] = {
     [REMOTE_READY] = BIT(REMOTE_DOWN),
 };
 
-static bool is_under_way(enum remote_state state)
-{
-    return state == REMOTE_CONNECTING || state == REMOTE_GREETING;
-}
-
 static void set_state(struct remote *r, enum remote_state to)
 {
     struct remote_conn *c = &r->conn;
     CHECK(remote_arrow[c->state] & BIT(to));
-    if (is_under_way(to) && !is_under_way(c->state)) r->base.loop->owed++;
-    if (is_under_way(c->state) && !is_under_way(to)) r->base.loop->owed--;
     c->state = to;
 }
 

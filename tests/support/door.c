@@ -174,6 +174,11 @@ size_t daemon_connections(const struct daemon *d)
     return d->conns.count;
 }
 
+size_t daemon_watches(const struct daemon *d)
+{
+    return d->resp.watches.count;
+}
+
 void daemon_hang_up(struct daemon *d)
 {
     conns_close(&d->conns, CLOSE_SHUTDOWN);

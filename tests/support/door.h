@@ -29,6 +29,7 @@ const char *daemon_socket(const struct daemon *d); /* its path */
 const char *daemon_url(const struct daemon *d);    /* "once:///..." */
 struct engine_stats daemon_stats(const struct daemon *d);
 size_t daemon_connections(const struct daemon *d);
+size_t daemon_watches(const struct daemon *d);
 void daemon_hang_up(struct daemon *d); /* on everybody, at once */
 
 /* Ends, keeps its store, and comes back at the same address: as a restart with a ledger. */
