@@ -65,6 +65,15 @@ static bool size_parse(const char *text, int64_t *ret_bytes)
     return true;
 }
 
+static bool count_parse(const char *text, int64_t *ret_count)
+{
+    int64_t n = 0;
+    const char *p = text;
+    for (; *p >= '0' && *p <= '9' && n <= INT32_MAX; p++) n = n * 10 + (*p - '0');
+    *ret_count = n;
+    return p != text && !*p && n > 0 && n <= INT32_MAX;
+}
+
 static int choice_error(const struct option *o, const char *called, const char *text,
                         struct err *reterr)
 {
@@ -123,6 +132,11 @@ int option_parse(const struct option *o, const char *called, const char *text,
             return err_set(reterr, ERR_INVALID,
                            "%s: '%.40s' is not a size; write bytes, or 64k, or 4m", called,
                            text);
+        break;
+    case OPTION_COUNT:
+        if (!count_parse(text, &v.number))
+            return err_set(reterr, ERR_INVALID, "%s: '%.40s' is not a number of at least 1",
+                           called, text);
         break;
     case OPTION_CHOICE:
         if (!choice_is(o, text)) return choice_error(o, called, text, reterr);

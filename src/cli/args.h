@@ -17,6 +17,7 @@ enum option_kind {
     OPTION_DIR,      /* text; completed as a directory */
     OPTION_DURATION, /* number: milliseconds */
     OPTION_SIZE,     /* number: bytes; k and m are 1024 and 1024 * 1024 */
+    OPTION_COUNT,    /* number: at least one */
     OPTION_CHOICE,   /* text: one of `choices` */
     OPTION_LIST,     /* text, and may be given again: `texts` */
 };

@@ -4,7 +4,7 @@
 #include <criterion/criterion.h>
 #include <stdio.h>
 
-enum { T_KEY, T_LEASE, T_SIZE, T_MODE, T_MARK, T_LIST, T_END };
+enum { T_KEY, T_LEASE, T_SIZE, T_MODE, T_MARK, T_LIST, T_COUNT, T_END };
 
 static const struct option rows[] = {
     [T_KEY] = { "key", 'k', OPTION_TEXT, .required = true, .value = "KEY", .help = "" },
@@ -14,6 +14,7 @@ static const struct option rows[] = {
                  .choices = { "store", "release" } },
     [T_MARK] = { "mark", 'm', OPTION_FLAG, .help = "" },
     [T_LIST] = { "list", .kind = OPTION_LIST, .value = "L", .fallback = "all", .help = "" },
+    [T_COUNT] = { "count", .kind = OPTION_COUNT, .value = "N", .help = "" },
     [T_END] = { 0 },
 };
 
@@ -150,4 +151,16 @@ Test(args, required_options)
     cr_assert_str_eq(p->err.text, "--key KEY is required");
     p = parse(ARGS_MIXED, "-k x");
     cr_assert_eq(args_required(rows, p->values, &p->err), 0);
+}
+
+Test(args, counts_are_whole_and_at_least_one)
+{
+    struct parsed *p = parse(ARGS_MIXED, "--count 2147483647");
+    cr_assert_eq(p->result, 0);
+    cr_assert_eq(p->values[T_COUNT].number, INT32_MAX);
+    refuse("--count 0", "not a number of at least 1");
+    refuse("--count 2147483648", "not a number");
+    refuse("--count 99999999999999999999999999", "not a number");
+    refuse("--count -1", "not a number");
+    refuse("--count 1k", "not a number");
 }

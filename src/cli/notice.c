@@ -138,6 +138,11 @@ void notices_init(struct notices *n, const struct cli *cli, const char *format,
              level_of(cli, level));
 }
 
+void notices_set_level(struct notices *n, const char *level)
+{
+    log_set_level(&n->log, level_of(n->cli, level));
+}
+
 void notice_started(struct notices *n, const struct server *s)
 {
     if (!n->terminal)
@@ -163,9 +168,8 @@ void notice_fact(void *ctx, const struct once_fact *fact)
                                   { 0 } });
 }
 
-void notice_reloaded(void *ctx, const struct err *err)
+void notice_reloaded(struct notices *n, const struct err *err)
 {
-    struct notices *n = ctx;
     if (err->code)
         log_say(&n->log, LOG_ERROR, "reload_failed",
                 (struct log_field[]){ LOG_TEXT("text", err->text), { 0 } });

@@ -16,11 +16,11 @@ struct notices {
 /* `format` and `level` as the names of log.h have them; no level: as --quiet and --verbose say. */
 void notices_init(struct notices *n, const struct cli *cli, const char *format,
                   const char *level);
+void notices_set_level(struct notices *n, const char *level);
 void notice_started(struct notices *n, const struct server *s);
 void notice_stopped(struct notices *n);
 
-/* For struct server_config; `ctx` is the notices. */
-void notice_fact(void *ctx, const struct once_fact *fact);
-void notice_reloaded(void *ctx, const struct err *err);
+void notice_fact(void *ctx, const struct once_fact *fact); /* `ctx` is the notices */
+void notice_reloaded(struct notices *n, const struct err *err);
 
 #endif

@@ -2,7 +2,9 @@
  * the rest is src/daemon. */
 #include "cli/commands.h"
 #include "cli/notice.h"
+#include "cli/settings.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 enum {
@@ -14,6 +16,9 @@ enum {
     SERVE_TLS_KEY,
     SERVE_INSECURE,
     SERVE_DRAIN,
+    SERVE_VALUE_MAX,
+    SERVE_CONNECTIONS_MAX,
+    SERVE_WAITERS_MAX,
     SERVE_LOG_FORMAT,
     SERVE_LOG_LEVEL,
     SERVE_END
@@ -43,6 +48,15 @@ const struct option serve_options[] = {
     [SERVE_DRAIN] = { "drain", .kind = OPTION_DURATION, .value = "D", .fallback = "5s",
                       .setting = true,
                       .help = "how long those who wait may go on after SIGTERM" },
+    [SERVE_VALUE_MAX] = { "value-max", .kind = OPTION_SIZE, .value = "SIZE", .fallback = "1m",
+                          .setting = true, .help = "the longest answer that is kept" },
+    [SERVE_CONNECTIONS_MAX] = { "connections-max", .kind = OPTION_COUNT, .value = "N",
+                                .fallback = "20000", .setting = true,
+                                .help = "more are turned away; also limited by ulimit -n" },
+    [SERVE_WAITERS_MAX] = { "waiters-max", .kind = OPTION_COUNT, .value = "N",
+                            .fallback = "100000", .setting = true,
+                            .help =
+                                "claims that may wait at once; more are told to try later" },
     [SERVE_LOG_FORMAT] = { "log-format", .kind = OPTION_CHOICE, .value = "FORMAT",
                            .fallback = "logfmt", .setting = true,
                            .choices = { "logfmt", "json" },
@@ -65,10 +79,48 @@ static void set_tokens(struct cli *cli, const struct args *args, char *path, siz
     config->tokens = path;
 }
 
+/* ---- SIGHUP ---- */
+
+struct serving {
+    struct notices notices;
+    const struct cli *cli;
+    const struct args *args;
+};
+
+/* The level as the file has it now, unless somebody stronger has spoken. The rest of the file is
+ * checked, too: it is what the next start will read. */
+static int read_level(struct serving *s, struct err *reterr)
+{
+    struct option_value own[OPTIONS_MAX], globals[OPTIONS_MAX];
+    const struct option_table tables[] = { { serve_options, own },
+                                           { global_options, globals } };
+    const char *path = s->args->values[SERVE_CONFIG].text;
+    char *text;
+    if (!path) return 0;
+    memcpy(own, s->args->values, sizeof own);
+    memcpy(globals, s->cli->globals, sizeof globals);
+    if (own[SERVE_LOG_LEVEL].origin == ORIGIN_FILE)
+        own[SERVE_LOG_LEVEL] = (struct option_value){ 0 };
+    int r = settings_from_file(path, tables, 2, &text, reterr);
+    if (r) return r;
+    notices_set_level(&s->notices, own[SERVE_LOG_LEVEL].text);
+    free(text);
+    return 0;
+}
+
+static void reloaded(void *ctx, const struct err *err)
+{
+    struct serving *s = ctx;
+    struct err own = *err;
+    if (own.code || read_level(s, &own) == 0) own = *err;
+    notice_reloaded(&s->notices, &own);
+}
+
 static int serve_run(struct cli *cli, const struct args *args)
 {
     char tokens[sizeof cli->data_dir + sizeof "/tokens"];
-    struct notices notices;
+    struct serving serving = { .cli = cli, .args = args };
+    struct notices *notices = &serving.notices;
     struct server_config config = SERVER_CONFIG_INIT;
     struct server *server;
     struct err err;
@@ -82,25 +134,28 @@ static int serve_run(struct cli *cli, const struct args *args)
     config.http = args->values[SERVE_LISTEN].text;
     config.resp = args->values[SERVE_RESP].text;
     config.drain_ms = args->values[SERVE_DRAIN].number;
-    notices_init(&notices, cli, args->values[SERVE_LOG_FORMAT].text,
+    config.value_bytes_max = args->values[SERVE_VALUE_MAX].number;
+    config.connections_max = (size_t)args->values[SERVE_CONNECTIONS_MAX].number;
+    config.waiters_max = (size_t)args->values[SERVE_WAITERS_MAX].number;
+    notices_init(notices, cli, args->values[SERVE_LOG_FORMAT].text,
                  args->values[SERVE_LOG_LEVEL].text);
-    config.trace = &notices.log.trace;
-    config.log = &notices.log;
+    config.trace = &notices->log.trace;
+    config.log = &notices->log;
     config.on_fact = notice_fact;
-    config.on_fact_ctx = &notices;
-    config.on_reloaded = notice_reloaded;
-    config.on_reloaded_ctx = &notices;
+    config.on_fact_ctx = notices;
+    config.on_reloaded = reloaded;
+    config.on_reloaded_ctx = &serving;
     config.tls_cert = args->values[SERVE_TLS_CERT].text;
     config.tls_key = args->values[SERVE_TLS_KEY].text;
     config.insecure = args->values[SERVE_INSECURE].given;
     set_tokens(cli, args, tokens, sizeof tokens, &config);
     int r = server_open(&config, &server, &err);
     if (r) return cli_fail(cli, r, err.text);
-    notice_started(&notices, server);
+    notice_started(notices, server);
     r = server_run(server, &err);
     if (r) return cli_fail(cli, r, err.text);
     server_close(server);
-    notice_stopped(&notices);
+    notice_stopped(notices);
     return STATUS_OK;
 }
 
@@ -108,12 +163,12 @@ const struct command serve_command = {
     .name = "serve",
     .summary = "The daemon: claims over HTTP and for every Redis client",
     .options = serve_options,
+    .local = true,
     .details =
         "Claims over HTTP (GET /openapi.json says how) and over the Redis protocol (COMMAND\n"
         "DOCS), on the planes of --ledger and --coord. Says where it listens in one line on\n"
         "stdout. SIGTERM: nothing new, finishes what it has, releases the claims that are "
         "BOUND\n"
         "to a connection; again: at once.\n",
-    .local = true,
     .run = serve_run,
 };

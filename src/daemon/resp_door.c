@@ -385,11 +385,11 @@ int resp_door_init(struct resp_door *d, int64_t value_bytes_max, struct rng *rng
     d->started_ms = d->loop->now_ms;
     /* A value that is a little too long gets an error; one that is far too long ends the
      * connection, because its bytes are not worth reading. */
+    size_t far_too_long = 2 * (size_t)value_bytes_max + RESP_INLINE_BYTES_MAX;
     d->limits = (struct resp_limits){ .args_max = RESP_ARGS_MAX,
-                                      .bulk_bytes_max = 2 * (size_t)value_bytes_max,
+                                      .bulk_bytes_max = far_too_long,
                                       .inline_bytes_max = RESP_INLINE_BYTES_MAX,
-                                      .command_bytes_max =
-                                          2 * (size_t)value_bytes_max + RESP_INLINE_BYTES_MAX };
+                                      .command_bytes_max = far_too_long };
     d->value_bytes_max = value_bytes_max;
     if (resp_watches_init(d, rng) == 0) return 0;
     return err_set(reterr, ERR_NOMEM, "out of memory opening the RESP door");

@@ -195,7 +195,9 @@ static void on_hangup(uv_signal_t *signal, int number)
     struct server *s = signal->data;
     struct err err = { 0 };
     (void)number;
+    notify_reloading();
     server_reload(s, &err);
+    notify_manager("READY=1");
     if (s->on_reloaded) s->on_reloaded(s->on_reloaded_ctx, &err);
 }
 

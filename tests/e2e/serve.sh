@@ -338,6 +338,31 @@ like "without a ledger it says so" "$(cat err)" "*there is no ledger*"
 like "and claims are given" "$(r ONCE.CLAIM s k)" "claimed*"
 stop TERM
 
+# ---- settings ----------------------------------------------------------------------------------
+
+printf 'log-level = warn\nvalue-max = 10\nconnections-max = 2\n' >conf
+start --config conf
+token=$(r ONCE.CLAIM small k | token)
+like "value-max" "$(r ONCE.PUBLISH small k "$token" 12345678901)" "ERR*"
+is "value-max: up to that" "$(r ONCE.PUBLISH small k "$token" 1234567890)" "OK"
+exec 5<>"/dev/tcp/127.0.0.1/$port" 6<>"/dev/tcp/127.0.0.1/$port"
+printf 'PING\r\n' >&5 && printf 'PING\r\n' >&6
+read -r -t $limit first <&5 && read -r -t $limit second <&6
+like "connections-max" "$(r PING 2>&1)" "*max number of clients*"
+exec 5>&- 6>&-
+is "log-level: nothing to say" "$(grep -c level=info err)" 0
+sed -i 's/warn/info/' conf
+kill -HUP "$daemon"
+until_said 'level=info event=reloaded'
+report $? "SIGHUP: the log level is that of the file"
+echo "no-such-thing = 1" >>conf
+kill -HUP "$daemon"
+until_said "level=error event=reload_failed text=.*there is no setting 'no-such-thing'"
+report $? "SIGHUP: what is wrong with the file"
+is "SIGHUP: it goes on" "$(r PING)" "PONG"
+stop TERM
+is "and ends well" "$status" 0
+
 # ---- a fleet -----------------------------------------------------------------------------------
 
 # Two daemons on one Redis and one PostgreSQL, where tests/run has them up.
