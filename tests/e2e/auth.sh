@@ -196,6 +196,8 @@ like "HTTP: peek" "$(h "$reader" /v1/claims/orders/o-1)" "200 *paid*"
 is "HTTP: another scope" "$(code "$reader" /v1/claims/secret/k)" 403
 is "HTTP: another verb" "$(code "$reader" /v1/claims/orders/o-9 -X POST)" 403
 is "HTTP: claim" "$(code "$worker" /v1/claims/orders/o-9 -X POST)" 201
+got=$(h "$worker" /v1/claims/orders/o-10 -X POST) http_owner=${got#*'"token":"'} http_owner=${http_owner%%'"'*}
+is "HTTP: release" "$(code "$worker" "/v1/claims/orders/o-10?token=$http_owner" -X DELETE)" 200
 h "$reader" /v1/claims/secret/k >foreign
 h "$reader" /v1/claims/secret/nothing >unknown
 same() { sed -E 's/"(request_id|instance)": ?"[^"]*"//g' "$1"; }
@@ -304,6 +306,8 @@ for secret in "${secrets[@]}"; do
 done
 [ $? -ne 0 ]
 report $? "no secret in logs and files"
+! grep -qF -e "$owner" -e "$http_owner" err
+report $? "no owner token in logs"
 grep -qF "$(sed -n '3s/^[^ ]* \([^ ]*\).*/\1/p' "$ONCE_DATA/tokens")" err
 [ $? -ne 0 ]
 report $? "no hash of one in logs"
