@@ -170,6 +170,7 @@ packages-run:
 	@tools/packages run
 packages-test:
 	@tools/packages run test
+	@command -v npm >/dev/null || tools/packages node
 packages-dev:
 	@tools/packages run test dev
 
