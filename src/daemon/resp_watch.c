@@ -76,6 +76,14 @@ void resp_watches_room(struct resp_session *s)
         push(container_of(at, struct watched, link));
 }
 
+/* It may have waited for long: who asked has to be good for the answer now. */
+static bool may_know(struct watched *w, struct call *call)
+{
+    struct op *op = call_op(call);
+    return op->answers &&
+           auth_may(w->door->auth, &w->session->grant, VERB_WATCH, op->key.scope);
+}
+
 static void watch_done(struct call *call, void *ctx)
 {
     struct watched *w = ctx;
@@ -86,7 +94,7 @@ static void watch_done(struct call *call, void *ctx)
         return;
     }
     w->err = *call_error(call);
-    if (!w->err.code && call_op(call)->answers) {
+    if (!w->err.code && may_know(w, call)) {
         w->answers = true;
         w->out = *call_answer(call);
         blob_ref(w->out.value);
