@@ -35,6 +35,7 @@ void http_open(struct http_exchange *x, struct http_writer *w, int status)
     http_start(w, conn_out(c), &answer);
     http_put_text(w, "X-Request-Id", x->id);
     if (*x->traceparent) http_put_text(w, "traceparent", x->traceparent);
+    http_put_text(w, "Cache-Control", "no-store"); /* what is absent now may be there soon */
 }
 
 /* The path as the table has it: whoever reads the log learns no key. */
