@@ -60,7 +60,6 @@ void http_metrics(struct http_exchange *x, struct http_input *in)
         http_answer_error(x, &(struct err){ .code = ERR_NOMEM, .text = "out of memory" });
     } else {
         http_open(x, &w, 200);
-        http_put_text(&w, "Cache-Control", "no-store");
         http_close(x, &w, x->route->gives, buf_bytes(&text));
     }
     buf_fini(&text);

@@ -245,8 +245,9 @@ static void info_text(const struct resp_door *d, struct buf *text)
         if (stats.outcomes[o])
             buf_printf(text, "claims_%s:%llu\r\n", outcome_name((enum outcome)o),
                        (unsigned long long)stats.outcomes[o]);
-    buf_printf(text, "takeovers:%llu\r\nlost:%llu\r\n", (unsigned long long)stats.takeovers,
-               (unsigned long long)stats.lost);
+    buf_printf(text, "takeovers:%llu\r\nlost:%llu\r\ndegraded:%llu\r\nfailed:%llu\r\n",
+               (unsigned long long)stats.takeovers, (unsigned long long)stats.lost,
+               (unsigned long long)stats.degraded, (unsigned long long)stats.failed);
     buf_printf(text, "\r\n# Persistence\r\nloading:0\r\n");
 }
 

@@ -517,7 +517,7 @@ static void ask_for_facts(struct server *s)
 
 int server_run(struct server *s, struct err *reterr)
 {
-    signal(SIGPIPE, SIG_IGN); /* a peer that is gone is an error of write(), no more */
+    signal(SIGPIPE, SIG_IGN);         /* a peer that is gone is an error of write(), no more */
     loop_update(&s->loop, now_ms(s)); /* opening took a while, and deadlines begin now */
     ask_for_facts(s);
     metrics_refresh(&s->metrics);
