@@ -107,7 +107,6 @@ static void call_over(struct call *call, void *ctx)
 {
     struct http_exchange *x = ctx;
     x->call = NULL;
-    timer_stop(x->door->loop, &x->timer);
     note_settled(x->door->bounds, call);
     if (x->session) {
         x->route->done(x, call);

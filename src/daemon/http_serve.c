@@ -33,11 +33,10 @@ static bool find_route(struct http_exchange *x, struct http_input *in)
 static bool is_options(struct http_exchange *x, struct http_input *in)
 {
     if (in->request.method != HTTP_OPTIONS) return false;
+    http_match(HTTP_OPTIONS, in->request.path, x->door->path, &in->match);
+    x->methods = in->match.methods;
     if (in->request.form == HTTP_ASTERISK_FORM)
         x->methods = BIT(HTTP_GET) | BIT(HTTP_POST) | BIT(HTTP_PUT) | BIT(HTTP_DELETE);
-    else
-        http_match(HTTP_OPTIONS, in->request.path, x->door->path, &in->match);
-    x->methods |= in->match.methods;
     return x->methods != 0;
 }
 
@@ -47,10 +46,10 @@ static bool is_options(struct http_exchange *x, struct http_input *in)
  * only in name: the handler refuses it. */
 static struct bytes scope_of(struct http_exchange *x, const struct http_input *in)
 {
-    struct bytes query = in->request.query, *parts = (struct bytes *)in->match.parts;
+    struct bytes query = in->request.query;
     struct http_parameter p;
     size_t len;
-    if (parts[0].data) return parts[0];
+    if (in->match.parts[0].data) return in->match.parts[0];
     while (http_next_parameter(&query, &p))
         if (bytes_eq(p.name, bytes_str("scope")) &&
             http_unescape_parameter(p.value, x->door->path, &len))
@@ -129,7 +128,7 @@ static bool check_content(struct http_exchange *x, const struct http_request *re
     struct bytes coding = http_known_field(request, HTTP_CONTENT_ENCODING);
     if (none) return true;
     if (route->takes == HTTP_CONTENT_NONE)
-        return refuse(x, 400, "invalid", "this request has no content");
+        return refuse(x, 400, "invalid", "this request takes no content");
     if (coding.len > 0 && !bytes_eq_nocase(coding, bytes_str("identity")))
         return refuse(x, 415, "media_type", "content is not taken compressed");
     if (takes_content(route, request)) return true;
