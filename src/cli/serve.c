@@ -141,6 +141,7 @@ static int serve_run(struct cli *cli, const struct args *args)
                  args->values[SERVE_LOG_LEVEL].text);
     config.trace = &notices->log.trace;
     config.log = &notices->log;
+    config.notify_socket = getenv("NOTIFY_SOCKET"); /* systemd */
     config.on_fact = notice_fact;
     config.on_fact_ctx = notices;
     config.on_reloaded = reloaded;

@@ -3,7 +3,6 @@
 
 #include <stddef.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -21,11 +20,10 @@ static socklen_t address_of(const char *name, struct sockaddr_un *out)
     return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + len);
 }
 
-void notify_manager(const char *state)
+void notify_manager(const char *socket_name, const char *state)
 {
-    const char *name = getenv("NOTIFY_SOCKET");
     struct sockaddr_un to;
-    socklen_t len = name ? address_of(name, &to) : 0;
+    socklen_t len = socket_name ? address_of(socket_name, &to) : 0;
     if (!len) return;
     int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0) return;
@@ -33,12 +31,12 @@ void notify_manager(const char *state)
     close(fd);
 }
 
-void notify_reloading(void)
+void notify_reloading(const char *socket_name)
 {
     struct timespec now;
     char state[96];
     clock_gettime(CLOCK_MONOTONIC, &now);
     snprintf(state, sizeof state, "RELOADING=1\nMONOTONIC_USEC=%lld",
              (long long)now.tv_sec * 1000000 + now.tv_nsec / 1000);
-    notify_manager(state);
+    notify_manager(socket_name, state);
 }

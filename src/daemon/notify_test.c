@@ -36,10 +36,9 @@ Test(notify, arrives_at_a_path)
     cr_assert(mkdtemp(dir));
     snprintf(path, sizeof path, "%s/s", dir);
     int fd = listen_at(path, strlen(path));
-    setenv("NOTIFY_SOCKET", path, 1);
-    notify_manager("READY=1");
+    notify_manager(path, "READY=1");
     cr_assert_str_eq(heard(fd), "READY=1");
-    notify_reloading();
+    notify_reloading(path);
     cr_assert_eq(strncmp(heard(fd), "RELOADING=1\nMONOTONIC_USEC=", 27), 0);
     close(fd);
     unlink(path);
@@ -54,8 +53,7 @@ Test(notify, arrives_at_an_abstract_name)
     memcpy(bound, name, sizeof bound);
     bound[0] = '\0';
     int fd = listen_at(bound, strlen(name));
-    setenv("NOTIFY_SOCKET", name, 1);
-    notify_manager("STOPPING=1");
+    notify_manager(name, "STOPPING=1");
     cr_assert_str_eq(heard(fd), "STOPPING=1");
     close(fd);
 }
@@ -63,10 +61,7 @@ Test(notify, arrives_at_an_abstract_name)
 /* Returns: that is what is tested. */
 Test(notify, nobody_there_is_no_trouble)
 {
-    unsetenv("NOTIFY_SOCKET");
-    notify_manager("READY=1");
-    setenv("NOTIFY_SOCKET", "vsock:2:1234", 1);
-    notify_manager("READY=1");
-    setenv("NOTIFY_SOCKET", "/nowhere/at/all", 1);
-    notify_manager("READY=1");
+    notify_manager(NULL, "READY=1");
+    notify_manager("vsock:2:1234", "READY=1");
+    notify_manager("/nowhere/at/all", "READY=1");
 }

@@ -66,6 +66,7 @@ struct server {
     size_t listener_count;
     struct timer step; /* of shutting down */
     int64_t drain_ms;
+    const char *notify_socket;
     once_fact_fn *on_fact;
     void *on_fact_ctx;
     void (*on_reloaded)(void *ctx, const struct err *err);
@@ -106,7 +107,7 @@ static void set_state(struct server *s, enum server_state to, int64_t at_most_ms
 
 static void drain(struct server *s)
 {
-    notify_manager("STOPPING=1");
+    notify_manager(s->notify_socket, "STOPPING=1");
     set_state(s, DRAINING, s->drain_ms);
     for (size_t i = 0; i < s->listener_count; i++) listener_close(&s->listeners[i]);
     conns_end(&s->conns, CLOSE_SHUTDOWN);
@@ -195,9 +196,9 @@ static void on_hangup(uv_signal_t *signal, int number)
     struct server *s = signal->data;
     struct err err = { 0 };
     (void)number;
-    notify_reloading();
+    notify_reloading(s->notify_socket);
     server_reload(s, &err);
-    notify_manager("READY=1");
+    notify_manager(s->notify_socket, "READY=1");
     if (s->on_reloaded) s->on_reloaded(s->on_reloaded_ctx, &err);
 }
 
@@ -393,6 +394,7 @@ static int open_parts(struct server *s, const struct server_config *config, stru
 {
     s->clock = clock_monotonic();
     s->drain_ms = config->drain_ms;
+    s->notify_socket = config->notify_socket;
     s->on_fact = config->on_fact;
     s->on_fact_ctx = config->on_fact_ctx;
     s->on_reloaded = config->on_reloaded;
@@ -521,7 +523,7 @@ int server_run(struct server *s, struct err *reterr)
     loop_update(&s->loop, now_ms(s)); /* opening took a while, and deadlines begin now */
     ask_for_facts(s);
     metrics_refresh(&s->metrics);
-    notify_manager("READY=1");
+    notify_manager(s->notify_socket, "READY=1");
     uv_run(&s->uv, UV_RUN_DEFAULT);
     if (s->stuck)
         return err_set(reterr, ERR_UNAVAILABLE, "a store did not give back what it was asked");

@@ -29,6 +29,7 @@ struct server_config {
     int64_t patience_ms, sweep_ms; /* as in once_config */
     int64_t drain_ms;              /* how long what waits may go on waiting after the signal */
     size_t connections_max;        /* less if the process may not have so many descriptors */
+    const char *notify_socket;     /* of a service manager, see notify.h; NULL: there is none */
     const struct trace *trace;     /* may be NULL; outlives the server */
     struct log *log;               /* the same; for lines about requests */
     once_fact_fn *on_fact; /* what the planes say of themselves, when it runs; may be NULL */
