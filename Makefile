@@ -47,7 +47,7 @@ PQ_CFLAGS := $(shell pkg-config --cflags-only-I libpq 2>/dev/null)
 CPPFLAGS_ALL = -Iinclude -Isrc -I. $(PQ_CFLAGS) -D_GNU_SOURCE $(DEFS) $(CPPFLAGS)
 CFLAGS_ALL = -std=gnu11 -g $(OPT) -fPIC -fvisibility=hidden -pthread $(WARN) $(WERROR) $(HARDEN) $(SANFLAGS) $(CFLAGS)
 LDFLAGS_ALL = -pie -pthread $(HARDEN_LINK) $(SANFLAGS) $(LDFLAGS)
-LIBS := -lsqlite3 -lhiredis -lpq
+LIBS := -lsqlite3 -lhiredis -lpq -lssl -lcrypto
 
 # ---- sources: found, not listed ----------------------------------------------------------------
 
@@ -112,7 +112,7 @@ $(BUILD)/libonce.so: $(lib_obj) src/lib/once.map
 		-Wl,--no-undefined $(filter-out -pie,$(LDFLAGS_ALL)) $(lib_obj) $(LIBS) -o $@
 
 # What the command needs besides the library's: the library itself is never linked with these.
-CLI_LIBS := -lssl -lcrypto -ljansson -luv
+CLI_LIBS := -ljansson -luv
 
 $(BUILD)/once: $(cli_obj) $(daemon_obj) $(internal)
 	$(Q)$(CC) $(LDFLAGS_ALL) $^ $(LIBS) $(CLI_LIBS) -o $@

@@ -130,8 +130,9 @@ struct once_config {
     int64_t sweep_ms;    /* 60,000 between two sweeps of what is past retention; 0: never */
     void (*on_event)(void *ctx, const struct once_event *event);
     void *on_event_ctx;
-    /* "once://[token@]host[:port]", "once:///path/of/the.sock": through a daemon (once serve), which
-     * has the planes; ledger, coord and data_dir are left out then. NULL: without one. */
+    /* "once://[token@]host[:port]", "once:///path/of/the.sock", "onces://..." with TLS: through a
+     * daemon (once serve), which has the planes; ledger, coord and data_dir are left out then. NULL:
+     * without one. */
     const char *url;
 };
 

@@ -87,7 +87,7 @@ const struct option global_options[] = {
     [GLOBAL_DATA] = { "data", .kind = OPTION_DIR, .value = "DIR", .setting = true,
                       .help = "directory of the default ledger, once.db (or ONCE_DATA)" },
     [GLOBAL_URL] = { "url", .kind = OPTION_TEXT, .value = "URL",
-                     .help = "ask a daemon, which has them: once://[token@]host[:port], "
+                     .help = "ask a daemon, which has them: once[s]://[token@]host[:port], "
                              "once:///path/of/the.sock (or ONCE_URL)" },
     [GLOBAL_JSON] = { "json", .kind = OPTION_FLAG, .help = "output for programs" },
     [GLOBAL_QUIET] = { "quiet", 'q', OPTION_FLAG, .help = "no notes on stderr, only errors" },

@@ -75,7 +75,7 @@ static bool has_coord(const struct planes_config *config)
 
 static bool is_daemon(const char *url)
 {
-    return url && strncmp(url, "once:", 5) == 0;
+    return url && (strncmp(url, "once:", 5) == 0 || strncmp(url, "onces:", 6) == 0);
 }
 
 static int settle_url(const struct planes_config *config, struct err *reterr)
@@ -85,10 +85,8 @@ static int settle_url(const struct planes_config *config, struct err *reterr)
                        "a daemon has its own planes: give its URL, or a ledger and coord");
     if (!is_daemon(config->url))
         return err_set(reterr, ERR_INVALID,
-                       "the URL of a daemon is once://host:port or once:///path/of/the.sock%s",
-                       strncmp(config->url, "onces:", 6) == 0
-                           ? "; this client has no TLS: use a tunnel"
-                           : "");
+                       "the URL of a daemon is once://host:port, onces://host:port or "
+                       "once:///path/of/the.sock");
     return 0;
 }
 

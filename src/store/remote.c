@@ -5,7 +5,7 @@
  * write whose answer was lost with the connection is ambiguous, and its owner asks again with the
  * same token (S4). A watch is told by a push on the same connection; if that is lost, it fails, and
  * whoever waits asks again. The daemon judges leases, by the clock of its planes. Does not: ask
- * again by itself; encrypt (give it a tunnel, or a path).
+ * again by itself.
  *
  *   submit --> queued --connection--> sent --reply--> finished --end of the turn--> the caller
  *                                       '-- WATCH --> watches --push--^ */
@@ -345,15 +345,16 @@ static void remote_close(struct store *s)
     timer_stop(s->loop, &r->overdue);
     task_stop(&r->turn);
     map_fini(&r->watches);
+    remote_tls_forget(r->tls);
     remote_options_fini(&r->options);
     free(r);
 }
 
-static void remote_init(struct remote *r, const struct store_env *env)
+static void remote_init(struct remote *r, const struct store_class *class,
+                        const struct store_env *env)
 {
     r->env = *env;
-    r->base =
-        (struct store){ .class = &remote_class, .caps = remote_class.caps, .loop = env->loop };
+    r->base = (struct store){ .class = class, .caps = class->caps, .loop = env->loop };
     r->base.epoch = rng_u64(env->rng) | 1;
     list_init(&r->queued);
     list_init(&r->sent);
@@ -363,17 +364,28 @@ static void remote_init(struct remote *r, const struct store_env *env)
     remote_conn_init(r);
 }
 
+static int settle_options(struct remote *r, const char *rest, bool tls, struct err *reterr)
+{
+    int code = remote_options_parse(rest, &r->options, reterr);
+    if (code) return code;
+    if (!tls && r->options.ca)
+        return err_set(reterr, ERR_INVALID, "url: ca is for onces://, which is TLS");
+    if (tls && r->options.path)
+        return err_set(reterr, ERR_INVALID, "url: a socket needs no TLS: write once://PATH");
+    return tls ? remote_tls_prepare(r->options.ca, &r->tls, reterr) : 0;
+}
+
 /* Does not wait for the daemon: the first op finds out. */
-static int remote_open(const char *rest, const struct store_env *env, struct store **ret_store,
-                       struct err *reterr)
+static int open_as(const struct store_class *class, const char *rest,
+                   const struct store_env *env, struct store **ret_store, struct err *reterr)
 {
     struct remote *r = calloc(1, sizeof *r);
     if (!r) return err_set(reterr, ERR_NOMEM, "out of memory opening once:");
-    remote_init(r, env);
-    int code = remote_options_parse(rest, &r->options, reterr);
+    remote_init(r, class, env);
+    int code = settle_options(r, rest, class == &remote_tls_class, reterr);
     r->base.timeout_ms = r->options.timeout_ms;
     if (!code && env->loop->fd < 0)
-        code = err_set(reterr, ERR_UNSUPPORTED, "once: needs a loop with descriptors");
+        code = err_set(reterr, ERR_UNSUPPORTED, "url: a daemon needs a loop with descriptors");
     uint64_t seed[2] = { rng_u64(env->rng), rng_u64(env->rng) };
     if (!code && map_init(&r->watches, watch_key, seed))
         code = err_set(reterr, ERR_NOMEM, "out of memory opening once:");
@@ -385,11 +397,33 @@ static int remote_open(const char *rest, const struct store_env *env, struct sto
     return 0;
 }
 
+static int remote_open(const char *rest, const struct store_env *env, struct store **ret_store,
+                       struct err *reterr)
+{
+    return open_as(&remote_class, rest, env, ret_store, reterr);
+}
+
+static int remote_tls_class_open(const char *rest, const struct store_env *env,
+                                 struct store **ret_store, struct err *reterr)
+{
+    return open_as(&remote_tls_class, rest, env, ret_store, reterr);
+}
+
 const struct store_class remote_class = {
     .scheme = "once",
     .usage = "once://[token@]host[:port]",
     .caps = CAP_CLAIMS | CAP_SHARED | CAP_NOTIFY,
     .open = remote_open,
+    .close = remote_close,
+    .submit = remote_submit,
+    .cancel = remote_cancel,
+};
+
+const struct store_class remote_tls_class = {
+    .scheme = "onces",
+    .usage = "onces://[token@]host[:port][?ca=FILE]",
+    .caps = CAP_CLAIMS | CAP_SHARED | CAP_NOTIFY,
+    .open = remote_tls_class_open,
     .close = remote_close,
     .submit = remote_submit,
     .cancel = remote_cancel,

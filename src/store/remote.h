@@ -3,6 +3,7 @@
  *   remote.c         the store: what waits, what was sent, what is watched
  *   remote_conn.c    the connection: connecting, greeting, bytes in and out
  *   remote_wire.c    ops as commands, replies as answers
+ *   remote_tls.c     what onces:// puts around the bytes
  *   remote_url.c     what is behind "once:" */
 #ifndef STORE_REMOTE_H
 #define STORE_REMOTE_H
@@ -20,12 +21,28 @@ struct remote_options {
     char *memory; /* all strings point into it */
     size_t memory_len;
     const char *host, *port, *path,
-        *token; /* path: a socket in the file system; token: or NULL */
+        *token;     /* path: a socket in the file system; token: or NULL */
+    const char *ca; /* a file of certificates to trust; NULL: the system's */
     int64_t timeout_ms;
 };
 
 int remote_options_parse(const char *rest, struct remote_options *ret, struct err *reterr);
 void remote_options_fini(struct remote_options *o);
+
+/* ---- remote_tls.c ---- */
+
+struct ssl_ctx_st; /* OpenSSL's, for a store ... */
+struct ssl_st;     /* ... and for a connection */
+
+int remote_tls_prepare(const char *ca_file, struct ssl_ctx_st **ret, struct err *reterr);
+void remote_tls_forget(struct ssl_ctx_st *ctx);                           /* NULL is fine */
+struct ssl_st *remote_tls_open(struct ssl_ctx_st *ctx, const char *host); /* NULL: no memory */
+void remote_tls_close(struct ssl_st *ssl);                                /* NULL is fine */
+/* Adds what was in the sealed bytes to `plain`. False: that is the end of it, and `why` says so. */
+bool remote_tls_feed(struct ssl_st *ssl, struct bytes sealed, struct buf *plain, char *why,
+                     size_t len);
+/* Moves what can be sealed. False: it cannot be sent. */
+bool remote_tls_seal(struct ssl_st *ssl, struct buf *plain, struct buf *sealed);
 
 /* ---- remote_wire.c ---- */
 
@@ -70,7 +87,9 @@ struct remote_conn {
     struct timer timer; /* DOWN: the next attempt; CONNECTING, GREETING: how long it may take */
     struct addrinfo *addresses, *address; /* the one that is tried */
     struct buf in, out;
-    size_t out_sent;
+    struct ssl_st *tls; /* NULL: none */
+    struct buf sealed;  /* with TLS: what goes to the socket instead of `out` */
+    size_t out_sent;    /* of what goes to the socket */
     struct reply_reader reader;
     unsigned failures; /* in a row */
     unsigned closings; /* ever: whoever reads sees that it is another one */
@@ -94,6 +113,7 @@ struct remote {
     struct store base;
     struct store_env env;
     struct remote_options options;
+    struct ssl_ctx_st *tls; /* onces:// */
     struct remote_conn conn;
     struct remote_hello hello;
     struct list queued;   /* struct op */

@@ -70,6 +70,9 @@ static void close_socket(struct remote *r)
     c->io.fd = -1;
     buffer_empty(&c->in);
     buffer_empty(&c->out);
+    buffer_empty(&c->sealed);
+    remote_tls_close(c->tls);
+    c->tls = NULL;
     c->out_sent = 0;
     reply_reader_clear(&c->reader);
 }
@@ -165,6 +168,24 @@ static void take_input(struct remote *r)
     if (c->in.len == 0) buffer_empty(&c->in);
 }
 
+static void take_bytes(struct remote *r, struct bytes bytes)
+{
+    struct remote_conn *c = &r->conn;
+    unsigned closings = c->closings;
+    char why[100] = "";
+    if (c->tls)
+        remote_tls_feed(c->tls, bytes, &c->in, why, sizeof why);
+    else
+        buf_add(&c->in, bytes);
+    if (buf_failed(&c->in)) snprintf(why, sizeof why, "no memory for its answers");
+    if (!*why || c->in.len) take_input(r);
+    if (c->closings != closings) return;
+    if (*why)
+        remote_conn_drop(r, why);
+    else if (c->tls)
+        remote_conn_flush(r); /* the handshake may have words of its own */
+}
+
 /* False: the connection is over; what came before the end was taken. */
 static bool read_input(struct remote *r)
 {
@@ -179,13 +200,8 @@ static bool read_input(struct remote *r)
             remote_conn_drop(r, n == 0 ? "it closed the connection" : strerror(error));
             return false;
         }
-        buf_add(&c->in, bytes_of(chunk, (size_t)n));
-        if (buf_failed(&c->in)) {
-            remote_conn_drop(r, "no memory for its answers");
-            return false;
-        }
         unsigned closings = c->closings;
-        take_input(r);
+        take_bytes(r, bytes_of(chunk, (size_t)n));
         if (c->closings != closings) return false;
         if ((size_t)n < sizeof chunk) return true;
     }
@@ -195,16 +211,16 @@ static bool read_input(struct remote *r)
 /* ---- writing ---- */
 
 /* False: an error. EAGAIN is none. */
-static bool send_out(struct remote_conn *c)
+static bool send_out(struct remote_conn *c, struct buf *out)
 {
-    while (c->out_sent < c->out.len) {
+    while (c->out_sent < out->len) {
         ssize_t n =
-            send(c->io.fd, c->out.data + c->out_sent, c->out.len - c->out_sent, MSG_NOSIGNAL);
+            send(c->io.fd, out->data + c->out_sent, out->len - c->out_sent, MSG_NOSIGNAL);
         if (n < 0 && errno == EINTR) continue;
         if (n < 0) return errno == EAGAIN || errno == EWOULDBLOCK;
         c->out_sent += (size_t)n;
     }
-    buffer_empty(&c->out);
+    buffer_empty(out);
     c->out_sent = 0;
     return true;
 }
@@ -212,17 +228,26 @@ static bool send_out(struct remote_conn *c)
 void remote_conn_flush(struct remote *r)
 {
     struct remote_conn *c = &r->conn;
+    struct buf *out = c->tls ? &c->sealed : &c->out;
     if (c->io.fd < 0) return;
-    if (!send_out(c)) {
+    if (c->tls && !remote_tls_seal(c->tls, &c->out, &c->sealed)) {
+        remote_conn_drop(r, "what it is asked cannot be sealed");
+        return;
+    }
+    if (!send_out(c, out)) {
         remote_conn_drop(r, strerror(errno));
         return;
     }
-    io_want(r->base.loop, &c->io, c->out.len ? POLLIN | POLLOUT : POLLIN);
+    io_want(r->base.loop, &c->io, out->len ? POLLIN | POLLOUT : POLLIN);
 }
 
 static void greet(struct remote *r)
 {
     set_state(r, REMOTE_GREETING);
+    if (r->tls && !(r->conn.tls = remote_tls_open(r->tls, r->options.host))) {
+        remote_conn_drop(r, "out of memory");
+        return;
+    }
     wire_hello(&r->conn.out, r->options.token);
     if (buf_failed(&r->conn.out))
         remote_conn_drop(r, "out of memory");
@@ -352,6 +377,7 @@ void remote_conn_init(struct remote *r)
     timer_init(&c->timer, conn_timer);
     buf_init(&c->in, BUFFER_BYTES_MAX);
     buf_init(&c->out, BUFFER_BYTES_MAX);
+    buf_init(&c->sealed, BUFFER_BYTES_MAX);
     reply_reader_init(&c->reader, &limits, c->nodes, REPLY_NODES_MAX);
 }
 
@@ -364,6 +390,7 @@ void remote_conn_fini(struct remote *r)
     timer_stop(r->base.loop, &c->timer);
     buf_fini(&c->in);
     buf_fini(&c->out);
+    buf_fini(&c->sealed);
 }
 
 /* The attempt itself is made from the loop: a name that resolves slowly must not block submit. */

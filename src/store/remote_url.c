@@ -1,7 +1,8 @@
 /* remote_url.c - what is behind "once:".
  *
- *   once://[token@]host[:port][?timeout_ms=10000]     TCP, port 6624
- *   once://[token@]/path/of/the.sock[?options]        unix socket, also once:/path
+ *   once://[token@]host[:port][?options]         TCP, port 6624; onces:// with TLS
+ *   once://[token@]/path/of/the.sock[?options]   unix socket, also once:/path
+ *   options: timeout_ms=10000  ca=FILE (onces)
  *
  * Guarantees: no error text has any part of a token in it. */
 #include "store/remote.h"
@@ -15,7 +16,7 @@ enum { TIMEOUT_MS = 10000, TIMEOUT_MS_MAX = 600000 };
 
 static int invalid(struct err *reterr, const char *what)
 {
-    return err_set(reterr, ERR_INVALID, "once: %s; write %s", what, USAGE);
+    return err_set(reterr, ERR_INVALID, "url: %s; write %s", what, USAGE);
 }
 
 static bool number_in(const char *text, int64_t low, int64_t high, int64_t *ret)
@@ -53,10 +54,15 @@ static bool unescape(char *text)
     return true;
 }
 
-static int option_set(struct remote_options *o, const char *pair, struct err *reterr)
+static int option_set(struct remote_options *o, char *pair, struct err *reterr)
 {
+    if (strncmp(pair, "ca=", 3) == 0) {
+        if (!unescape(pair + 3)) return invalid(reterr, "a broken % escape");
+        o->ca = pair + 3;
+        return 0;
+    }
     if (strncmp(pair, "timeout_ms=", 11) != 0)
-        return invalid(reterr, "the only option is timeout_ms");
+        return invalid(reterr, "the options are timeout_ms, and ca for onces://");
     if (!number_in(pair + 11, 1, TIMEOUT_MS_MAX, &o->timeout_ms))
         return invalid(reterr, "timeout_ms is 1 to 600000");
     return 0;

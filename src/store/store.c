@@ -7,8 +7,8 @@
 #include <string.h>
 
 static const struct store_class *const classes[] = {
-    &memory_class, &sqlite_class, &redis_class, &postgres_class, &postgresql_class,
-    &remote_class,
+    &memory_class,     &sqlite_class, &redis_class,      &postgres_class,
+    &postgresql_class, &remote_class, &remote_tls_class,
 };
 
 static const struct store_class *class_of(const char *url, const char **ret_rest)

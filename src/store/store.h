@@ -139,7 +139,7 @@ int tiered_open(struct store *coord, struct store *ledger, const struct tiered_o
                 const struct store_env *env, struct store **ret_store, struct err *reterr);
 
 extern const struct store_class memory_class, sqlite_class, redis_class, postgres_class,
-    postgresql_class, remote_class;
+    postgresql_class, remote_class, remote_tls_class;
 
 /* For tests and the simulator: forget everything, as a flushed cache would. */
 void memory_flush(struct store *memory);

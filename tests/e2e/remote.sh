@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # remote.sh BUILD_DIR - every command through a daemon: --url and ONCE_URL. Prints TAP.
 #
-# The daemon is reached by TCP and by a socket in the file system; it is killed and started again
+# The daemon is reached by TCP, with TLS and by a socket in the file system; it is killed and started again
 # under a command that runs. Nothing sleeps to let something happen; every wait has a limit.
 # shellcheck disable=SC2016,SC2015
 set -u
@@ -118,7 +118,8 @@ like "both by the environment" "$(ONCE_LEDGER=none says claim s k; cat err)" "*2
 is "a ledger on the command line is stronger" "$(says --quiet --data own run --key r -- echo own)" "own 0"
 like "a daemon for a daemon" "$("$once" --url "$ONCE_URL" serve 2>&1)" "*asks no daemon*"
 like "what is no daemon" "$(says --url redis://localhost claim s k; cat err)" "*2*once://host:port*"
-like "TLS" "$(says --url onces://localhost claim s k; cat err)" "*2*no TLS*"
+like "TLS by a socket" "$(says --url onces:///run/s claim s k; cat err)" "*2*needs no TLS*"
+like "TLS with a file that is none" "$(says --url 'onces://localhost?ca=none.pem' claim s k; cat err)" "*2*ca=*"
 like "a daemon as the ledger" "$(says --ledger "$ONCE_URL" claim s k; cat err)" "*2*give it as the url*"
 like "nobody is there" "$(says --url once://127.0.0.1:1 claim s k; cat err)" "*69*127.0.0.1:1: Connection refused*"
 like "doctor, if nobody is there" "$(says --url once://127.0.0.1:1 doctor)" "*fail*daemon*once serve*1"
@@ -156,6 +157,32 @@ is "it has its output" "$(cat first)" survived
 is "the same command gets it, too" \
     "$(says --quiet run --key killed -- sh -c 'echo once >>ran; read -r x <go; echo survived')" "survived 0"
 is "it ran once" "$(cat ran)" once
+stop TERM
+
+# ---- TLS, and a token ----------------------------------------------------------------------------
+
+certificate() { # NAME ALTERNATIVES
+    openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj "/CN=$1" \
+        -addext "subjectAltName=$2" -keyout "$1.key" -out "$1.pem" >/dev/null 2>&1
+}
+certificate ours DNS:localhost,IP:127.0.0.1 && certificate other DNS:other.example
+token=$("$once" token create --tokens tokens.txt --verb all --name test 2>err)
+start 127.0.0.1:0 --data tls --tls-cert ours.pem --tls-key ours.key --tokens tokens.txt
+port=${listening##*:}
+export ONCE_URL="onces://$token@localhost:$port?ca=ours.pem"
+commands TLS
+is "TLS: by an address" "$(ONCE_URL="onces://$token@127.0.0.1:$port?ca=ours.pem" says --quiet run --key r -- echo ran)" "ran 0"
+like "TLS: a certificate that nobody vouches for" \
+    "$(ONCE_URL="onces://$token@localhost:$port" says claim s k; cat err)" "*69*certificate*self-signed*"
+like "TLS: without a token" "$(ONCE_URL="onces://localhost:$port?ca=ours.pem" says claim s k; cat err)" "*69*NOAUTH*"
+like "TLS: with another token" \
+    "$(ONCE_URL="onces://nonsense@localhost:$port?ca=ours.pem" says claim s k; cat err)" "*69*WRONGPASS*"
+like "TLS: asked without" "$(ONCE_URL="once://$token@localhost:$port" says claim s k; cat err)" "*69*"
+stop TERM
+start 127.0.0.1:0 --data tls --tls-cert other.pem --tls-key other.key --tokens tokens.txt
+port=${listening##*:}
+like "TLS: the certificate of somebody else" \
+    "$(ONCE_URL="onces://$token@localhost:$port?ca=other.pem" says claim s k; cat err)" "*69*certificate*mismatch*"
 stop TERM
 
 start "unix:$work/once.sock" --data path
