@@ -1,6 +1,6 @@
 /* worker.c - a client process like any other, except that it writes down what it was told.
  *
- *   fault worker --out FILE --coord URL --ledger URL [--scope NAME] [--seed N]
+ *   fault worker --out FILE --coord URL --ledger URL|once://DAEMON|none [--scope NAME] [--seed N]
  *                [--start US] [--forgets N]
  *
  * Opens the library through its public door and plays contended keys on a few threads: claims
@@ -372,15 +372,25 @@ static void *player_run(void *ctx)
 
 /* ---- the process ---- */
 
+/* A daemon has both planes. */
+static void set_planes(struct once_config *config, const char *coord, const char *ledger)
+{
+    bool alone = strcmp(ledger, "none") == 0;
+    if (strncmp(ledger, "once://", 7) == 0) {
+        config->url = ledger;
+        return;
+    }
+    config->coord = coord;
+    config->ledger = alone ? NULL : ledger;
+    config->flags = alone ? ONCE_EPHEMERAL : 0;
+}
+
 /* Servers may be away while it starts: tried until it works or the time is up. */
 static bool open_once(struct worker *w, const char *coord, const char *ledger)
 {
     struct once_config config = ONCE_CONFIG_INIT;
     struct once_error error;
-    bool alone = strcmp(ledger, "none") == 0;
-    config.coord = coord;
-    config.ledger = alone ? NULL : ledger;
-    config.flags = alone ? ONCE_EPHEMERAL : 0;
+    set_planes(&config, coord, ledger);
     config.patience_ms = w->seed % 2 ? 1000 : 5000;
     config.on_event = on_event;
     config.on_event_ctx = w;
