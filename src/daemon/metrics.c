@@ -12,7 +12,7 @@
 
 enum {
     RECORDS_MS_MIN = 5000, /* between two counts ... */
-    RECORDS_REST = 100,    /* ... and so many times as long as the last one took */
+    RECORDS_REST = 1000,   /* ... and so many times as long as the last one took */
     METER_SAMPLES_MAX = 160,
 };
 

@@ -5,7 +5,7 @@
  *      its help and its type.
  *   M2 No key, scope, token or address is in it: what a caller sends cannot make it grow.
  *   M3 A reading asks no store and waits for nobody. Records are counted in the background, when
- *      somebody reads, every few seconds at most and for a hundredth of the time at most; how old
+ *      somebody reads, every few seconds at most and for a thousandth of the time at most; how old
  *      the numbers are is one of them.
  *
  * To add one: a row in metrics.c (or in store/meter.h, for what a store counts), then

@@ -172,6 +172,20 @@ is "once top --json has every sample" "$("$once" top --json --url "http://127.0.
 "$once" top --once --url http://127.0.0.1:1 >top 2>&1
 is "once top without a daemon" $? 69
 
+# The same on a terminal, which is what script(1) makes, until somebody types q.
+mkfifo keys
+exec 7<>keys
+timeout $limit script -qefc "'$once' top --interval 50ms --url http://127.0.0.1:$http" /dev/null <keys >screen 2>&1 &
+client=$!
+end=$((SECONDS + limit))
+until [ "$(grep -c 'q quits' screen)" -ge 3 ] || [ $SECONDS -ge $end ]; do :; done
+printf q >&7
+wait "$client"
+is "once top on a terminal draws until q" $? 0
+client=''
+exec 7>&-
+like "and gives the screen back" "$(tail -c 8 screen)" $'*\e[?1049l'
+
 # ---- what packaging makes of it ----------------------------------------------------------------
 
 # unknown: the metrics on stdin that the page does not have.
