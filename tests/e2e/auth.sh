@@ -238,6 +238,28 @@ timeout $limit curl -s "http://localhost:$http/livez" -o body
 report $? "plain HTTP is not answered"
 is "and the daemon goes on" "$(r "$worker" PING)" "PONG"
 
+# ---- once itself, through the daemon -----------------------------------------------------------
+
+via() { # URL ARG...
+    local url=$1
+    shift
+    ONCE_URL=$url timeout $limit "$once" "$@" 2>&1 | paste -sd' '
+}
+trusting="localhost:$resp?ca=$work/first.cert"
+is "once by TLS" "$(via "onces://$worker@$trusting" run --scope orders --key by-tls -- echo done)" "done"
+is "once by TLS: again" "$(via "onces://$worker@$trusting" run --scope orders --key by-tls -- echo done)" "done"
+is "once by TLS: an address" "$(via "onces://$worker@127.0.0.1:${trusting#*:}" run --scope orders --key by-tls -- echo done)" "done"
+like "once by TLS: nobody" "$(via "onces://$trusting" peek orders by-tls)" "*NOAUTH*"
+like "once by TLS: another scope" "$(via "onces://$worker@$trusting" claim secret k --wait 0)" "*NOPERM*"
+like "once by TLS: not by whom the system trusts" "$(via "onces://$worker@localhost:$resp" claim orders x)" "*self-signed*"
+like "once by TLS: another host" "$(via "onces://$worker@127.1:${trusting#*:}" claim orders x)" "*mismatch*"
+like "once in the clear" "$(via "once://$worker@localhost:$resp" claim orders x)" "*closed the connection*"
+head -c 500000 /dev/urandom >value
+owner=$(via "onces://$worker@$trusting" claim orders large --json | sed 's/.*"token": *"\([^"]*\)".*/\1/')
+ONCE_URL="onces://$worker@$trusting" timeout $limit "$once" publish --quiet orders large "$owner" - <value
+ONCE_URL="onces://$operator@$trusting" timeout $limit "$once" peek --raw orders large | cmp -s - value
+report $? "once by TLS: a large answer both ways"
+
 # ---- while connected ---------------------------------------------------------------------------
 
 # ask LINE: on the connection that is kept.
