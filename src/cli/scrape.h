@@ -1,4 +1,4 @@
-/* scrape.h - what a daemon counts, fetched from its /metrics and looked up by name.
+/* scrape.h - what a daemon counts, read from its /metrics and looked up by name.
  *
  * A small reader of the Prometheus text format: enough for what `once serve` writes. */
 #ifndef CLI_SCRAPE_H
@@ -19,10 +19,7 @@ struct scrape {
     size_t count;
 };
 
-/* GET of URL/metrics: http://HOST:PORT, or unix:PATH. `token` may be NULL. */
-int scrape_fetch(const char *url, const char *token, int64_t timeout_ms,
-                 struct scrape *ret_scrape, struct err *reterr);
-/* The same of a text, which it takes over. */
+/* Of a text, which it takes over. */
 int scrape_parse(char *text, struct scrape *ret_scrape, struct err *reterr);
 void scrape_free(struct scrape *s); /* zeroed is fine */
 

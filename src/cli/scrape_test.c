@@ -67,14 +67,3 @@ Test(scrape, quantiles_of_what_was_counted_between_two)
     scrape_free(&before);
     scrape_free(&now);
 }
-
-Test(scrape, addresses)
-{
-    struct scrape s;
-    struct err err;
-    cr_expect(scrape_fetch("once://127.0.0.1:1", NULL, 100, &s, &err) == ERR_INVALID);
-    cr_expect(scrape_fetch("http://127.0.0.1", NULL, 100, &s, &err) == ERR_INVALID);
-    cr_expect(scrape_fetch("http://:1", NULL, 100, &s, &err) == ERR_INVALID);
-    cr_expect(scrape_fetch("unix:/nowhere", NULL, 100, &s, &err) == ERR_UNAVAILABLE);
-    cr_expect(scrape_fetch("http://127.0.0.1:1/", NULL, 100, &s, &err) == ERR_UNAVAILABLE);
-}

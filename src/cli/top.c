@@ -5,6 +5,7 @@
  * stdout; at a terminal plain ANSI, and the screen is given back as it was. */
 #include "base/clock.h"
 #include "cli/commands.h"
+#include "cli/fetch.h"
 #include "cli/format.h"
 #include "cli/scrape.h"
 
@@ -25,7 +26,8 @@ enum { FETCH_MS = 5000, LABEL_BYTES = 80, TIME_BYTES = 16 };
 static const struct option top_options[] = {
     [TOP_URL] = { "url", .kind = OPTION_TEXT, .value = "URL",
                   .fallback = "http://127.0.0.1:6623",
-                  .help = "the HTTP door of the daemon: http://HOST:PORT, or unix:PATH" },
+                  .help =
+                      "the HTTP door of the daemon: http://HOST:PORT, https://..., unix:PATH" },
     [TOP_INTERVAL] = { "interval", .kind = OPTION_DURATION, .value = "D", .fallback = "1s",
                        .help = "between two looks" },
     [TOP_ONCE] = { "once", .help = "one table: averages since the daemon started" },
@@ -210,8 +212,13 @@ static double uptime_s(const struct scrape *s)
 
 static int look(struct view *v, struct err *reterr)
 {
+    struct fetch fetch = {
+        .url = v->url, .path = "/metrics", .token = getenv("ONCE_TOKEN"), .timeout_ms = FETCH_MS
+    };
     struct scrape next;
-    int r = scrape_fetch(v->url, getenv("ONCE_TOKEN"), FETCH_MS, &next, reterr);
+    char *text;
+    int r = fetch_text(&fetch, &text, reterr);
+    if (!r) r = scrape_parse(text, &next, reterr);
     if (r) return r;
     scrape_free(&v->before);
     v->before = v->now;
@@ -337,6 +344,7 @@ static int top_run(struct cli *cli, const struct args *args)
 {
     struct view v = { .url = args->values[TOP_URL].text, .to = stdout };
     struct err err;
+    signal(SIGPIPE, SIG_IGN); /* a daemon that goes away is an error of its own */
     int status = STATUS_OK, r = look(&v, &err);
     if (r) return cli_fail(cli, r, err.text);
     if (cli->json)

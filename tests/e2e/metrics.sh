@@ -244,6 +244,17 @@ stop
 is "no token is in the log" "$(grep -cF -e "$reader" -e "$watcher" err)" 0
 rm "$ONCE_DATA/tokens"
 
+openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -keyout key -out cert \
+    -subj /CN=localhost -addext subjectAltName=DNS:localhost,IP:127.0.0.1 2>/dev/null
+start --tls-cert cert --tls-key key
+like "once top over TLS" "$(SSL_CERT_FILE=cert "$once" top --once --url "https://127.0.0.1:$http")" "once *"
+"$once" top --once --url "https://localhost:$http" >top 2>&1
+is "not with a certificate that nobody vouches for" $? 69
+like "and says so" "$(cat top)" "*certificate*"
+"$once" top --once --url "http://127.0.0.1:$http" >top 2>&1
+is "nor in the clear" $? 69
+stop
+
 # ---- coord is away -----------------------------------------------------------------------------
 
 redis-server --port 0 --unixsocket "$work/redis.sock" --save '' --daemonize no >redis.log 2>&1 &
