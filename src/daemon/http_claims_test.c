@@ -1,5 +1,5 @@
-/* http_claims_test.c - claims over HTTP: what each outcome looks like, what a body may say, and that a
- * value comes back as it was published. */
+/* http_claims_test.c - claims over HTTP: what each outcome looks like, what a body may say,
+ * and that a value comes back as it was published. */
 #include "daemon/http_scene_test.h"
 #include "daemon/tokens_file.h"
 

@@ -1,5 +1,5 @@
-/* http_door_test.c - the HTTP door on an engine whose store fails as it is told to: in which order it
- * answers, how long connections live, and what becomes of those who hang up. */
+/* http_door_test.c - the HTTP door on an engine whose store fails as it is told to: in which
+ * order it answers, how long connections live, and what becomes of those who hang up. */
 #include "base/text.h"
 #include "daemon/http_scene_test.h"
 

@@ -1,5 +1,5 @@
-/* http_read_test.c - what the HTTP door reads, however it is cut, and what it refuses: mistakes, what
- * can be read in two ways, what is too long and what is too slow. */
+/* http_read_test.c - what the HTTP door reads, however it is cut, and what it refuses:
+ * mistakes, what can be read in two ways, what is too long and what is too slow. */
 #include "daemon/http_scene_test.h"
 
 /* ---- reading ---- */

@@ -1,4 +1,5 @@
-/* http_scene_test.h - what tests of the HTTP door share: requests as text, and what is in answers. */
+/* http_scene_test.h - what tests of the HTTP door share: requests as text, and what is in
+ * answers. */
 #ifndef DAEMON_HTTP_SCENE_TEST_H
 #define DAEMON_HTTP_SCENE_TEST_H
 

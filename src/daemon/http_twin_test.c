@@ -1,5 +1,6 @@
-/* http_twin_test.c - one random history, told to the HTTP door and to an engine beside it that has the
- * same clock: every answer is the same, with the status that the table of outcomes has for it. */
+/* http_twin_test.c - one random history, told to the HTTP door and to an engine beside it that
+ * has the same clock: every answer is the same, with the status that the table of outcomes has
+ * for it. */
 #include "daemon/http_scene_test.h"
 #include "tests/support/caller.h"
 

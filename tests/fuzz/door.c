@@ -1,7 +1,7 @@
-/* door.c - the HTTP door, from bytes to the store and back: whatever is sent, and however it is cut,
- * every request has one answer, in order, and nobody is left waiting. Cut input is answered as a whole
- * one is, except that a request whose body is still to come may be refused without it, which ends the
- * connection. */
+/* door.c - the HTTP door, from bytes to the store and back: whatever is sent, and however it
+ * is cut, every request has one answer, in order, and nobody is left waiting. Cut input is
+ * answered as a whole one is, except that a request whose body is still to come may be refused
+ * without it, which ends the connection. */
 #include "daemon/http_door.h"
 #include "daemon/http_session.h"
 #include "tests/fuzz/fuzz.h"
