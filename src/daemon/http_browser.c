@@ -1,6 +1,6 @@
 /* http_browser.c - is it a page in a browser that asks?
  *
- * * On loopback everybody on this machine may ask, and so might a page of a stranger's that
+ * On loopback everybody on this machine may ask, and so might a page of a stranger's that
  * somebody on this machine looks at: browsers send requests to 127.0.0.1 for it. Two things
  * give it away. What changes something carries the page's Origin. And a page that has pointed
  * its own name to 127.0.0.1 ("rebinding") is of the same origin then, but says its name as
