@@ -3,6 +3,7 @@
  * sent to whatever host a text may name. */
 #include "store/postgres_db.h"
 #include "store/redis.h"
+#include "store/remote.h"
 #include "store/sqlite_db.h"
 #include "store/store.h"
 #include "tests/fuzz/fuzz.h"
@@ -60,6 +61,16 @@ static void check_parse_postgres(const char *rest)
     postgres_options_clear(&options);
 }
 
+static void check_parse_remote(const char *rest)
+{
+    struct remote_options options = { 0 };
+    struct err err = { 0 };
+    int r = remote_options_parse(rest, &options, &err);
+    if (r) CHECK(err.code == r && err.text[0]);
+    if (!r) CHECK((options.host || options.path) && options.port && options.timeout_ms > 0);
+    remote_options_fini(&options);
+}
+
 static void check_parse_sqlite(const char *rest)
 {
     struct sqlite_options options = { 0 };
@@ -72,7 +83,8 @@ static void check_parse_sqlite(const char *rest)
 
 static bool names_server(const char *url)
 {
-    return strncmp(url, "redis", 5) == 0 || strncmp(url, "postgres", 8) == 0;
+    return strncmp(url, "redis", 5) == 0 || strncmp(url, "postgres", 8) == 0 ||
+           strncmp(url, "once", 4) == 0;
 }
 
 static void check_open(const char *url)
@@ -95,6 +107,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     check_parse_sqlite(url);
     check_parse_redis(url);
     check_parse_postgres(url);
+    check_parse_remote(url);
     if (strchr(url, '/')) return 0;
     if (!names_server(url)) check_open(url);
     char prefixed[sizeof url + 8];
