@@ -167,3 +167,48 @@ Test(resp_args, every_command_is_found_once)
     cr_assert_null(resp_find(bytes_str("ONCE.CLAIMS")));
     cr_assert_null(resp_find(bytes_str("")));
 }
+
+Test(resp_args, tokens_and_meta)
+{
+    struct ask_args a = must("ONCE.CLAIM s k TOKEN " TOKEN " META");
+    cr_assert(a.meta && !a.bound && a.call.in.token.bytes[15] == 15);
+    a = must("ONCE.CLAIM s k");
+    cr_assert(!a.meta && a.call.in.token.bytes[15] == 0);
+    a = must("ONCE.PUBLISH s k " TOKEN " ~ OMIT META");
+    cr_assert(a.omit && a.meta);
+    cr_assert(must("ONCE.RELEASE s k " TOKEN " META").meta);
+    cr_assert(must("ONCE.RENEW s k " TOKEN " META").meta);
+    a = must("ONCE.PEEK s k TOKEN " TOKEN);
+    cr_assert(!a.meta && a.call.in.token.bytes[1] == 1);
+    cr_assert(must("ONCE.FORGET s k META").meta);
+    refused("ONCE.CLAIM s k TOKEN 00", "32 hexadecimal digits");
+    refused("ONCE.CLAIM s k TOKEN 00000000000000000000000000000000", "32 hexadecimal digits");
+    refused("ONCE.CLAIM s k TOKEN " TOKEN " BOUND", "exclude each other");
+    refused("ONCE.PEEK s k WAIT 0", "no option 'WAIT'");
+}
+
+Test(resp_args, watch)
+{
+    struct ask_args a = must("ONCE.WATCH 17 s k 18446744073709551615 FP x");
+    cr_assert(a.call.verb == VERB_WATCH && a.watch_id == 17 && a.call.seen == UINT64_MAX);
+    cr_assert(is(a.call.key.scope, "s") && is(a.call.key.name, "k"));
+    cr_assert(is(a.call.in.fingerprint, "x"));
+    cr_assert_eq(must("ONCE.WATCH 0 s k 0").call.seen, 0);
+    refused("ONCE.WATCH -1 s k 0", "the id of a watch");
+    refused("ONCE.WATCH x s k 0", "the id of a watch");
+    refused("ONCE.WATCH 1 s k 18446744073709551616", "a version");
+    refused("ONCE.WATCH 1 s k -1", "a version");
+    refused("ONCE.WATCH 1 s k 0 META", "no option 'META'");
+}
+
+Test(resp_args, upkeep)
+{
+    struct ask_args a = must("ONCE.SWEEP");
+    cr_assert(a.call.verb == VERB_EXPIRE && a.call.limit == SWEEP_COUNT_DEFAULT);
+    cr_assert_eq(must("ONCE.SWEEP 7").call.limit, 7);
+    refused("ONCE.SWEEP -1", "how many at most");
+    refused("ONCE.SWEEP 100001", "how many at most");
+    cr_assert_eq(must("ONCE.STATS").call.verb, VERB_STATS);
+    a = must("ONCE.FACTS");
+    cr_assert(a.call.verb == VERB_PING && a.call.wants_facts);
+}

@@ -408,3 +408,95 @@ Test(call, free_takes_null)
 {
     engine_free(NULL);
 }
+
+/* ---- a token of the caller's own ---- */
+
+static struct call_args own_claim(const char *name, uint8_t who)
+{
+    struct call_args args = caller_claim_args(name, 0);
+    args.in.token = token_of(who);
+    return args;
+}
+
+static struct caller own_claimed(const char *name, uint8_t who)
+{
+    struct caller c;
+    struct call_args args = own_claim(name, who);
+    caller_call(&c, engine, &args);
+    world_settle(&world);
+    return c;
+}
+
+Test(call, a_token_of_the_callers_own_is_the_one_of_the_claim)
+{
+    struct token seven = token_of(7);
+    struct caller c = own_claimed("k", 7);
+    expect(&c, OUTCOME_CLAIMED);
+    cr_assert(token_eq(&c.token, &seven));
+    c = own_claimed("k", 7); /* asked again */
+    expect(&c, OUTCOME_CLAIMED);
+    c = own_claimed("k", 8);
+    expect(&c, OUTCOME_IN_PROGRESS);
+}
+
+/* Whoever has the token may be asking again just now: a release would take away what they get. */
+Test(call, a_token_of_the_callers_own_is_never_released_for_them)
+{
+    struct caller c;
+    struct call_args args = own_claim("k", 7);
+    faulty_set(store, VERB_CLAIM, FAULT_HOLD, 1);
+    caller_call(&c, engine, &args);
+    world_settle(&world);
+    call_cancel(c.call);
+    faulty_let_go(store);
+    world_settle(&world);
+    cr_assert(c.finished == 1 && c.error == ERR_AMBIGUOUS); /* it may ask again */
+    faulty_set(store, VERB_CLAIM, FAULT_LOSE_ANSWER, FAULTY_ALWAYS);
+    args = own_claim("other", 9);
+    caller_call(&c, engine, &args);
+    world_advance(&world, 2 * PATIENCE_MS);
+    cr_assert(c.finished == 1 && c.error == ERR_AMBIGUOUS);
+    faulty_heal(store);
+    cr_assert_eq(faulty_count(store, VERB_RELEASE), 0);
+    cr_assert_eq(outcome_of_claim("k"), OUTCOME_IN_PROGRESS);
+    c = own_claimed("other", 9);
+    expect(&c, OUTCOME_CLAIMED);
+}
+
+/* The first try may have been granted, and the answer to the second is not about it. */
+Test(call, what_does_not_settle_an_earlier_try_is_no_answer)
+{
+    struct caller c;
+    struct call_args args = own_claim("k", 7);
+    faulty_set(store, VERB_CLAIM, FAULT_LOSE_REQUEST, 1);
+    caller_call(&c, engine, &args);
+    claimed("k"); /* by somebody else, before it is asked again */
+    world_advance(&world, PATIENCE_MS);
+    cr_assert(c.finished == 1 && c.error == ERR_AMBIGUOUS);
+    c = own_claimed("k", 7);
+    expect(&c, OUTCOME_IN_PROGRESS);
+}
+
+/* ---- watching ---- */
+
+static void start_watch(struct caller *c, const char *name, uint64_t seen)
+{
+    struct call_args args = { .verb = VERB_WATCH, .key = key_of("s", name), .seen = seen };
+    caller_call(c, engine, &args);
+    world_settle(&world);
+}
+
+Test(call, a_watch_ends_with_a_change_or_when_it_is_canceled)
+{
+    struct caller first, second, owner = claimed("k");
+    start_watch(&first, "k", owner.out.version);
+    start_watch(&second, "k", owner.out.version);
+    cr_assert(first.finished == 0 && second.finished == 0);
+    call_cancel(second.call);
+    world_settle(&world);
+    cr_assert(second.finished == 1 && second.error == ERR_CANCELED && first.finished == 0);
+    struct caller released;
+    caller_release(&released, engine, "k", &owner.token);
+    world_settle(&world);
+    cr_assert(first.finished == 1 && first.error == 0);
+}
