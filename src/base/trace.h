@@ -22,6 +22,7 @@
     X(TRACE_SWEPT, "swept", "records removed")                                                 \
     X(TRACE_CLOSED, "closed", "a connection: its number")                                      \
     X(TRACE_DROPPED, "dropped", "the same, of one that was too slow or too much")              \
+    X(TRACE_LOGIN_FAILED, "login_failed", "how many have, so far")                             \
     X(TRACE_SERVER, "server", "state it went to")
 
 #define TRACE_ENUM(kind, name, number) kind,

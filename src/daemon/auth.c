@@ -68,6 +68,8 @@ static bool expired(const struct auth *a, const struct access_token *row)
 static int refuse(struct auth *a, struct err *reterr, const char *why)
 {
     a->wrong++;
+    trace_emit(a->trace,
+               (struct trace_event){ .kind = TRACE_LOGIN_FAILED, .number = (int64_t)a->wrong });
     return err_set(reterr, ERR_INVALID, "%s", why);
 }
 

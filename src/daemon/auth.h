@@ -12,13 +12,15 @@
 #define DAEMON_AUTH_H
 
 #include "base/clock.h"
+#include "base/trace.h"
 #include "daemon/tokens.h"
 #include "store/op.h"
 
 struct auth {
     struct clock wall;
-    const char *path; /* of the tokens file; NULL: none */
-    bool required;    /* there is a tokens file */
+    const char *path;          /* of the tokens file; NULL: none */
+    bool required;             /* there is a tokens file */
+    const struct trace *trace; /* NULL, or set after auth_open(): who was not let in */
     struct tokens tokens;
     uint64_t logins, wrong, denied; /* since the start */
 };

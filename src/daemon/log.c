@@ -227,6 +227,7 @@ static const struct {
     [TRACE_SWEPT] = { LOG_DEBUG, "records", NULL },
     [TRACE_CLOSED] = { LOG_DEBUG, "connection", "reason" },
     [TRACE_DROPPED] = { LOG_WARN, "connection", "reason" },
+    [TRACE_LOGIN_FAILED] = { LOG_WARN, "failures", NULL },
     [TRACE_SERVER] = { LOG_INFO, NULL, "state" },
 };
 

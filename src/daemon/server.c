@@ -429,6 +429,7 @@ static int open_guard(struct server *s, const struct server_config *config, stru
     if (is_off(config->http) && is_off(config->resp))
         return err_set(reterr, ERR_INVALID, "every door is off: nobody could ask anything");
     int r = guard_open(&s->guard, &guard, reterr);
+    s->guard.auth.trace = config->trace;
     if (!r && !is_off(config->http)) r = guard_check(&s->guard, config->http, reterr);
     if (!r && !is_off(config->resp)) r = guard_check(&s->guard, config->resp, reterr);
     return r;

@@ -234,7 +234,10 @@ is "where tokens are needed, metrics need one" "$(status /metrics)" 401
 is "not any" "$(status /metrics -H "Authorization: Bearer $reader")" 403
 is "but one for metrics" "$(status /metrics -H "Authorization: Bearer $watcher")" 200
 is "which is good for nothing else" "$(status /v1/claims/s/k -H "Authorization: Bearer $watcher")" 403
+is "nor is one that nobody made" "$(status /metrics -H "Authorization: Bearer ${watcher%?}x")" 401
 get /metrics -H "Authorization: Bearer $watcher" >page
+is "who was not known is counted" "$(value once_login_failures_total)" 1
+is "and told" "$(grep -c 'level=warn event=login_failed failures=1' err)" 1
 is "who was let in is counted" "$(value once_logins_total)" 4
 is "and who was not allowed" "$(value once_denied_total)" 2
 like "once top takes it from ONCE_TOKEN" "$(ONCE_TOKEN=$watcher "$once" top --once --url "http://127.0.0.1:$http")" "once *"
