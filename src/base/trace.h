@@ -44,9 +44,15 @@ struct trace {
 
 const char *trace_name(enum trace_kind kind);
 
+/* For what happens so often that even putting the event together is worth a thought. */
+static inline bool trace_hears(const struct trace *t, enum trace_kind kind)
+{
+    return t && t->emit && !(t->mute & 1u << kind);
+}
+
 static inline void trace_emit(const struct trace *t, struct trace_event event)
 {
-    if (t && t->emit && !(t->mute & 1u << event.kind)) t->emit(t->ctx, &event);
+    if (trace_hears(t, event.kind)) t->emit(t->ctx, &event);
 }
 
 #endif

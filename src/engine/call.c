@@ -22,11 +22,12 @@ static const char *const call_state_name[] = { "new", "asking", "parked", "backi
 void call_set_state(struct call *c, enum call_state to)
 {
     CHECK(call_arrow[c->state] & BIT(to));
-    trace_emit(c->engine->trace, (struct trace_event){ .kind = TRACE_CALL,
-                                                       .scope = c->args.key.scope,
-                                                       .key = c->args.key.name,
-                                                       .number = to,
-                                                       .text = call_state_name[to] });
+    if (trace_hears(c->engine->trace, TRACE_CALL))
+        trace_emit(c->engine->trace, (struct trace_event){ .kind = TRACE_CALL,
+                                                           .scope = c->args.key.scope,
+                                                           .key = c->args.key.name,
+                                                           .number = to,
+                                                           .text = call_state_name[to] });
     if (to == CALL_PARKED) c->waited = true;
     c->state = to;
 }

@@ -37,11 +37,8 @@ static void count(struct traced *t, const struct op *op)
                       (uint64_t)(t->base.loop->now_us - op->submitted_us));
 }
 
-static void traced_done(struct op *op, void *ctx)
+static void tell(const struct traced *t, const struct op *op)
 {
-    struct traced *t = ctx;
-    count(t, op);
-    t->base.caps = t->inner->caps; /* a daemon says what it can when it is reached */
     trace_emit(t->trace,
                (struct trace_event){
                    .kind = TRACE_OP,
@@ -50,6 +47,14 @@ static void traced_done(struct op *op, void *ctx)
                    .number = t->base.loop->now_ms - op->submitted_ms,
                    .text = op->err.code ? err_name(op->err.code) : verb_info[op->verb].name,
                });
+}
+
+static void traced_done(struct op *op, void *ctx)
+{
+    struct traced *t = ctx;
+    count(t, op);
+    t->base.caps = t->inner->caps; /* a daemon says what it can when it is reached */
+    if (trace_hears(t->trace, TRACE_OP)) tell(t, op);
     op_finish(op);
 }
 
