@@ -132,7 +132,7 @@ $(eval $(call suite,sim,))
 $(eval $(call suite,threads,))
 $(eval $(call suite,fault,))
 $(eval $(call suite,crowd,))
-$(eval $(call suite,oom,$(addprefix -Wl$(comma)--wrap=,malloc calloc realloc free strdup)))
+$(eval $(call suite,oom,$(addprefix -Wl$(comma)--wrap=,malloc calloc realloc free strdup strndup)))
 
 # The museum drives the simulator, the schedules and the model: their code is in it, but not
 # their main().

@@ -472,16 +472,16 @@ static void turn_away(struct conn *c)
     conn_end(c, CLOSE_LIMIT);
 }
 
-void conn_accept(struct conns *all, uv_stream_t *listener, const struct door *door, void *ctx,
+bool conn_accept(struct conns *all, uv_stream_t *listener, const struct door *door, void *ctx,
                  const struct tls_keys *keys)
 {
     struct conn *c = conn_new(all, door, ctx);
-    if (!c) return;
+    if (!c) return false;
     if (keys) c->tls = tls_new(keys, door->alpn, all->limits.out_bytes_max);
     if ((keys && !c->tls) || init_handle(c, listener) < 0) {
         tls_free(c->tls);
         free(c);
-        return;
+        return false;
     }
     list_append(&all->open, &c->link);
     all->count++;
@@ -491,10 +491,11 @@ void conn_accept(struct conns *all, uv_stream_t *listener, const struct door *do
     door->on_opened(c);
     if (uv_accept(listener, &c->uv.stream) < 0) {
         conn_close(c, CLOSE_BROKEN);
-        return;
+        return true;
     }
     tune(c);
     c->since_ms = all->loop->now_ms;
     if (all->count > all->count_max) turn_away(c);
     touch(c);
+    return true;
 }

@@ -153,8 +153,9 @@ void conns_end(struct conns *all, enum close_reason why);
 void conns_cancel(struct conns *all);                       /* what waits: see on_cancel */
 void conns_close(struct conns *all, enum close_reason why); /* now */
 
-/* For a listener that has one. Without keys it speaks no TLS. */
-void conn_accept(struct conns *all, uv_stream_t *listener, const struct door *door, void *ctx,
+/* For a listener that has one. Without keys it speaks no TLS. False: there is no memory for it, and
+ * it still waits; libuv tells of no other before it is taken. */
+bool conn_accept(struct conns *all, uv_stream_t *listener, const struct door *door, void *ctx,
                  const struct tls_keys *keys);
 
 /* ---- for doors ---- */

@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { BACKLOG = 1024, HOST_BYTES_MAX = 64, PORT_MAX = 65535 };
+enum { BACKLOG = 1024, HOST_BYTES_MAX = 64, PORT_MAX = 65535, AGAIN_MS = 100 };
 
 /* ---- addresses ---- */
 
@@ -153,10 +153,22 @@ static int bind_address(struct listener *l, const union address *a, struct err *
     return r < 0 ? cannot("listen", l->shown, r, reterr) : 0;
 }
 
+/* If there is no memory for it, it waits; and if nobody took it later, it would be the last one. */
+static void take(struct listener *l)
+{
+    struct loop *loop = l->conns->loop;
+    if (!conn_accept(l->conns, &l->uv.stream, l->door, l->door_ctx, l->keys))
+        timer_set(loop, &l->again, loop->now_ms + AGAIN_MS);
+}
+
+static void take_again(struct timer *timer)
+{
+    take(container_of(timer, struct listener, again));
+}
+
 static void on_connection(uv_stream_t *stream, int status)
 {
-    struct listener *l = stream->data;
-    if (status == 0) conn_accept(l->conns, stream, l->door, l->door_ctx, l->keys);
+    if (status == 0) take(stream->data);
 }
 
 static void show_chosen(struct listener *l)
@@ -180,6 +192,7 @@ int listener_open(struct listener *l, const char *text, struct err *reterr)
     if (r < 0) return cannot("listen", l->shown, r, reterr);
     l->open = true;
     l->uv.handle.data = l;
+    timer_init(&l->again, take_again);
     r = bind_address(l, &a, reterr);
     if (r) return r;
     r = uv_listen(&l->uv.stream, BACKLOG, on_connection);
@@ -190,6 +203,8 @@ int listener_open(struct listener *l, const char *text, struct err *reterr)
 
 void listener_close(struct listener *l)
 {
-    if (l->open) uv_close(&l->uv.handle, NULL);
+    if (!l->open) return;
+    timer_stop(l->conns->loop, &l->again);
+    uv_close(&l->uv.handle, NULL);
     l->open = false;
 }

@@ -35,6 +35,7 @@ struct listener {
     void *door_ctx;
     const struct tls_keys *keys; /* for TLS; NULL: none */
     bool open;
+    struct timer again; /* there was no memory for a connection that has come */
     char shown[ADDRESS_TEXT_BYTES];
 };
 

@@ -58,7 +58,7 @@ struct remote_hello {
     int64_t value_bytes_max;
 };
 
-void wire_hello(struct buf *out, const char *token);
+bool wire_hello(struct buf *out, const char *token); /* false: no memory, nothing was written */
 bool wire_greeted(const struct heard *h, struct remote_hello *ret, struct err *reterr);
 
 /* All of it or nothing: false, and nothing was written. */

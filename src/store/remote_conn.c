@@ -248,11 +248,10 @@ static void greet(struct remote *r)
         remote_conn_drop(r, "out of memory");
         return;
     }
-    wire_hello(&r->conn.out, r->options.token);
-    if (buf_failed(&r->conn.out))
-        remote_conn_drop(r, "out of memory");
-    else
+    if (wire_hello(&r->conn.out, r->options.token))
         remote_conn_flush(r);
+    else
+        remote_conn_drop(r, "out of memory");
 }
 
 /* ---- connecting ---- */

@@ -199,7 +199,7 @@ bool wire_unwatch(struct buf *out, int64_t watch_id)
     return write_words(out, &w);
 }
 
-void wire_hello(struct buf *out, const char *token)
+bool wire_hello(struct buf *out, const char *token)
 {
     struct words w;
     w.count = w.text_count = 0;
@@ -212,7 +212,7 @@ void wire_hello(struct buf *out, const char *token)
     }
     add_text(&w, "SETNAME");
     add_text(&w, "once");
-    write_words(out, &w); /* what failed is remembered by the buffer */
+    return write_words(out, &w);
 }
 
 /* ---- replies ---- */

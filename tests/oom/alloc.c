@@ -19,6 +19,7 @@ void *__wrap_calloc(size_t count, size_t size);
 void *__wrap_realloc(void *p, size_t size);
 void __wrap_free(void *p);
 char *__wrap_strdup(const char *text);
+char *__wrap_strndup(const char *text, size_t len);
 
 static atomic_bool armed, fired;
 static atomic_long until; /* allocations that still work */
@@ -86,6 +87,16 @@ char *__wrap_strdup(const char *text)
     size_t size = strlen(text) + 1;
     char *copy = __wrap_malloc(size);
     return copy ? memcpy(copy, text, size) : NULL;
+}
+
+char *__wrap_strndup(const char *text, size_t len)
+{
+    size_t used = strnlen(text, len);
+    char *copy = __wrap_malloc(used + 1);
+    if (!copy) return NULL;
+    memcpy(copy, text, used);
+    copy[used] = '\0';
+    return copy;
 }
 
 /* ---- for SQLite ---- */

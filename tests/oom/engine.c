@@ -11,7 +11,13 @@
 
 #include <string.h>
 
-enum { PARTIES = 6, LEASE_MS = 30000, RETAIN_MS = 86400000, HEAL_MS = LEASE_MS + 2000 };
+enum {
+    PARTIES = 6,
+    LEASE_MS = 30000,
+    RETAIN_MS = 86400000,
+    HEAL_MS = LEASE_MS + 2000,
+    ASKED_AGAIN_MS = 3000
+};
 
 struct party {
     struct rig *rig;
@@ -191,6 +197,7 @@ static bool claim_alone(const char *store, enum oom_mode mode, size_t nth)
     claim(&r, 0, LEASE_MS, 0);
     world_settle(&r.world);
     bool fired = oom_disarm();
+    world_advance(&r.world, ASKED_AGAIN_MS);
     struct party owner = r.parties[0];
     EXPECT(owner.done && (owner.code || owner.outcome == OUTCOME_CLAIMED));
     struct party *publish = NULL;
@@ -380,7 +387,7 @@ static bool list_and_sweep(const char *store, enum oom_mode mode, size_t nth)
 
 #define ON_EVERY_STORE(text, function)                                                         \
     { text, function, "memory" }, { text, function, "sqlite" }, { text, function, "tiered" },  \
-        { text, function, "tiered-sqlite" },                                                   \
+        { text, function, "tiered-sqlite" }, { text, function, "remote" },                     \
     {                                                                                          \
         text, function, "redis"                                                                \
     }
