@@ -1,7 +1,9 @@
 /* text.c - see text.h. */
 #include "base/text.h"
 
+#include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 size_t utf8_sequence(const uint8_t *p, size_t len, uint32_t *ret_code)
 {
@@ -89,6 +91,33 @@ bool duration_parse(struct bytes in, int64_t max_ms, int64_t *ret_ms)
         return true;
     }
     return false;
+}
+
+bool number_within(const char *text, int64_t low, int64_t high, int64_t *ret_number)
+{
+    char *end;
+    errno = 0;
+    long long n = strtoll(text, &end, 10);
+    if (*text < '0' || *text > '9' || *end || errno || n < low || n > high) return false;
+    *ret_number = n;
+    return true;
+}
+
+bool url_unescape(char *text)
+{
+    char *out = text;
+    for (; *text; text++) {
+        if (*text != '%') {
+            *out++ = *text;
+            continue;
+        }
+        uint8_t byte;
+        if (!text[1] || !hex_decode(bytes_of(text + 1, 2), &byte, 1) || !byte) return false;
+        *out++ = (char)byte;
+        text += 2;
+    }
+    *out = '\0';
+    return true;
 }
 
 /* What is behind "://" up to "@" may be a password, and so may what is behind "?". */

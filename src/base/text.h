@@ -18,6 +18,12 @@ bool hex_decode(struct bytes in, uint8_t *out, size_t len); /* exactly 2*len dig
  * more than `max_ms`. */
 bool duration_parse(struct bytes in, int64_t max_ms, int64_t *ret_ms);
 
+/* Decimal digits and nothing else, from `low` (at least 0) to `high`. */
+bool number_within(const char *text, int64_t low, int64_t high, int64_t *ret_number);
+
+/* "%41" to "A", in place; false: a broken escape, or a zero byte, which a string cannot have. */
+bool url_unescape(char *text);
+
 /* A URL without what may be a secret: passwords, parameters. Cut to `size`, with a NUL. */
 void url_shown(const char *url, char *out, size_t size);
 

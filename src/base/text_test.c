@@ -2,6 +2,7 @@
 #include "base/text.h"
 
 #include <criterion/criterion.h>
+#include <stdlib.h>
 
 Test(text, plain_utf8)
 {
@@ -116,4 +117,39 @@ Test(text, durations_stop_at_the_maximum)
     cr_assert(!duration_parse(bytes_str("10001"), 10000, &ms));
     cr_assert(!duration_parse(bytes_str("11s"), 10000, &ms));
     cr_assert(ms == 10000, "untouched on failure");
+}
+
+Test(text, numbers_are_digits_within_their_limits)
+{
+    int64_t n = -1;
+    cr_assert(number_within("0", 0, 10, &n) && n == 0);
+    cr_assert(number_within("10", 0, 10, &n) && n == 10);
+    const char *bad[] = { "", "11", "-1", "+1", " 1", "1 ", "0x1", "99999999999999999999999" };
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
+        cr_assert_not(number_within(bad[i], 0, 10, &n), "'%s'", bad[i]);
+    cr_assert_eq(n, 10);
+}
+
+Test(text, escapes_of_urls)
+{
+    char good[] = "a%41%2fb%25", plain[] = "",
+         *bad[] = { strdup("%"), strdup("%4"), strdup("%4g"), strdup("%00") };
+    cr_assert(url_unescape(good));
+    cr_assert_str_eq(good, "aA/b%");
+    cr_assert(url_unescape(plain));
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        cr_assert_not(url_unescape(bad[i]));
+        free(bad[i]);
+    }
+}
+
+Test(text, urls_are_shown_without_secrets)
+{
+    char out[64];
+    url_shown("postgres://u:p@h/db?password=x", out, sizeof out);
+    cr_assert_str_eq(out, "postgres://h/db");
+    url_shown("redis:///run/redis?password=x", out, sizeof out);
+    cr_assert_str_eq(out, "redis:///run/redis");
+    url_shown("memory:", out, 4);
+    cr_assert_str_eq(out, "mem");
 }

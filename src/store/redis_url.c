@@ -5,6 +5,7 @@
  *   options: prefix=once  timeout_ms=100  connections=1  db=0
  *
  * Guarantees: no error text has any part of a password in it. */
+#include "base/text.h"
 #include "store/redis.h"
 
 #include <stdlib.h>
@@ -15,41 +16,6 @@
 static int invalid(struct err *reterr, const char *what)
 {
     return err_set(reterr, ERR_INVALID, "redis: %s; write %s", what, USAGE);
-}
-
-static bool number_in(const char *text, int64_t low, int64_t high, int64_t *ret)
-{
-    char *end;
-    long long n = strtoll(text, &end, 10);
-    if (!*text || *end || n < low || n > high) return false;
-    *ret = n;
-    return true;
-}
-
-static int hex_digit(char c)
-{
-    if (c >= '0' && c <= '9') return c - '0';
-    if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-    if (c >= 'A' && c <= 'F') return c - 'A' + 10;
-    return -1;
-}
-
-/* In place; false: a broken escape, or a zero byte, which Redis could not be given. */
-static bool unescape(char *text)
-{
-    char *out = text;
-    for (; *text; text++) {
-        if (*text != '%') {
-            *out++ = *text;
-            continue;
-        }
-        int high = hex_digit(text[1]), low = high < 0 ? -1 : hex_digit(text[2]);
-        if (low < 0 || (high == 0 && low == 0)) return false;
-        *out++ = (char)(high * 16 + low);
-        text += 2;
-    }
-    *out = '\0';
-    return true;
 }
 
 static bool prefix_fits(const char *text)
@@ -64,20 +30,20 @@ static int option_set(struct redis_options *o, char *pair, struct err *reterr)
     int64_t n;
     if (!value) return invalid(reterr, "an option has no value");
     *value++ = '\0';
-    if (!unescape(value)) return invalid(reterr, "a broken % escape");
+    if (!url_unescape(value)) return invalid(reterr, "a broken % escape");
     if (strcmp(pair, "prefix") == 0) {
         if (!prefix_fits(value))
             return invalid(reterr, "prefix is 1 to 64 characters without {}*?[]\\");
         o->prefix = value;
     } else if (strcmp(pair, "timeout_ms") == 0) {
-        if (!number_in(value, 1, 60000, &o->timeout_ms))
+        if (!number_within(value, 1, 60000, &o->timeout_ms))
             return invalid(reterr, "timeout_ms is 1 to 60000");
     } else if (strcmp(pair, "connections") == 0) {
-        if (!number_in(value, 1, LANES_MAX, &n))
+        if (!number_within(value, 1, LANES_MAX, &n))
             return invalid(reterr, "connections is 1 to 16");
         o->lanes = (unsigned)n;
     } else if (strcmp(pair, "db") == 0) {
-        if (!number_in(value, 0, 1000000, &n)) return invalid(reterr, "db is a number");
+        if (!number_within(value, 0, 1000000, &n)) return invalid(reterr, "db is a number");
         o->db = (int)n;
     } else {
         return err_set(reterr, ERR_INVALID,
@@ -93,7 +59,8 @@ static int user_set(struct redis_options *o, char *user, struct err *reterr)
     char *password = strchr(user, ':');
     if (!password) return invalid(reterr, "a password needs a colon before it");
     *password++ = '\0';
-    if (!unescape(user) || !unescape(password)) return invalid(reterr, "a broken % escape");
+    if (!url_unescape(user) || !url_unescape(password))
+        return invalid(reterr, "a broken % escape");
     if (*user) o->user = user;
     if (*user || *password) o->password = password; /* a user may have an empty one */
     return 0;
@@ -116,7 +83,7 @@ static int host_set(struct redis_options *o, char *host, struct err *reterr)
     } else if ((port = strchr(host, ':'))) {
         *port++ = '\0';
     }
-    if (port && !number_in(port, 1, 65535, &n))
+    if (port && !number_within(port, 1, 65535, &n))
         return invalid(reterr, "the port is 1 to 65535");
     if (!*host) return invalid(reterr, "the host is missing");
     if (strlen(host) >= HOST_BYTES) return invalid(reterr, "the host is too long");
@@ -127,7 +94,7 @@ static int host_set(struct redis_options *o, char *host, struct err *reterr)
 
 static int path_set(struct redis_options *o, char *path, struct err *reterr)
 {
-    if (!unescape(path)) return invalid(reterr, "a broken % escape");
+    if (!url_unescape(path)) return invalid(reterr, "a broken % escape");
     if (strlen(path) >= sizeof((struct sockaddr_un *)0)->sun_path)
         return invalid(reterr, "the path of the socket is too long");
     o->path = path;
@@ -148,7 +115,8 @@ static int server_set(struct redis_options *o, char *rest, struct err *reterr)
     char *db = strchr(rest, '/');
     if (db) *db++ = '\0';
     if (db && *db) {
-        if (!number_in(db, 0, 1000000, &n)) return invalid(reterr, "the database is a number");
+        if (!number_within(db, 0, 1000000, &n))
+            return invalid(reterr, "the database is a number");
         o->db = (int)n;
     }
     return host_set(o, rest, reterr);

@@ -5,6 +5,7 @@
  *   options: timeout_ms=10000  ca=FILE (onces)
  *
  * Guarantees: no error text has any part of a token in it. */
+#include "base/text.h"
 #include "store/remote.h"
 
 #include <stdlib.h>
@@ -19,51 +20,16 @@ static int invalid(struct err *reterr, const char *what)
     return err_set(reterr, ERR_INVALID, "url: %s; write %s", what, USAGE);
 }
 
-static bool number_in(const char *text, int64_t low, int64_t high, int64_t *ret)
-{
-    char *end;
-    long long n = strtoll(text, &end, 10);
-    if (*text < '0' || *text > '9' || *end || n < low || n > high) return false;
-    *ret = n;
-    return true;
-}
-
-static int hex_digit(char c)
-{
-    if (c >= '0' && c <= '9') return c - '0';
-    if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-    if (c >= 'A' && c <= 'F') return c - 'A' + 10;
-    return -1;
-}
-
-/* In place; false: a broken escape, or a zero byte. */
-static bool unescape(char *text)
-{
-    char *out = text;
-    for (; *text; text++) {
-        if (*text != '%') {
-            *out++ = *text;
-            continue;
-        }
-        int high = hex_digit(text[1]), low = high < 0 ? -1 : hex_digit(text[2]);
-        if (low < 0 || (high == 0 && low == 0)) return false;
-        *out++ = (char)(high * 16 + low);
-        text += 2;
-    }
-    *out = '\0';
-    return true;
-}
-
 static int option_set(struct remote_options *o, char *pair, struct err *reterr)
 {
     if (strncmp(pair, "ca=", 3) == 0) {
-        if (!unescape(pair + 3)) return invalid(reterr, "a broken % escape");
+        if (!url_unescape(pair + 3)) return invalid(reterr, "a broken % escape");
         o->ca = pair + 3;
         return 0;
     }
     if (strncmp(pair, "timeout_ms=", 11) != 0)
         return invalid(reterr, "the options are timeout_ms, and ca for onces://");
-    if (!number_in(pair + 11, 1, TIMEOUT_MS_MAX, &o->timeout_ms))
+    if (!number_within(pair + 11, 1, TIMEOUT_MS_MAX, &o->timeout_ms))
         return invalid(reterr, "timeout_ms is 1 to 600000");
     return 0;
 }
@@ -83,7 +49,7 @@ static int host_set(struct remote_options *o, char *host, struct err *reterr)
     } else if ((port = strchr(host, ':'))) {
         *port++ = '\0';
     }
-    if (port && !number_in(port, 1, 65535, &n))
+    if (port && !number_within(port, 1, 65535, &n))
         return invalid(reterr, "the port is 1 to 65535");
     if (!*host) return invalid(reterr, "the host is missing");
     o->host = host;
@@ -93,7 +59,7 @@ static int host_set(struct remote_options *o, char *host, struct err *reterr)
 
 static int path_set(struct remote_options *o, char *path, struct err *reterr)
 {
-    if (!unescape(path)) return invalid(reterr, "a broken % escape");
+    if (!url_unescape(path)) return invalid(reterr, "a broken % escape");
     if (strlen(path) >= sizeof((struct sockaddr_un *)0)->sun_path)
         return invalid(reterr, "the path of the socket is too long");
     o->path = path;
@@ -105,7 +71,7 @@ static int server_set(struct remote_options *o, char *server, struct err *reterr
     char *at = *server == '/' ? NULL : strrchr(server, '@');
     if (at) {
         *at++ = '\0';
-        if (!unescape(server)) return invalid(reterr, "a broken % escape");
+        if (!url_unescape(server)) return invalid(reterr, "a broken % escape");
         o->token = server;
         server = at;
     }

@@ -4,63 +4,14 @@
 # Nothing sleeps to let something happen: that a signal was acted on is read off the log, that a
 # token has expired by asking with it. Every wait has a limit.
 # shellcheck disable=SC2015
-set -u
-export LC_ALL=C
-once=$(realpath "$1")/once
-work=$(mktemp -d)
-cd "$work" || exit 1
-unset ONCE_LEDGER ONCE_COORD ONCE_TOKENS NO_COLOR XDG_STATE_HOME REDISCLI_AUTH
-export HOME=$work ONCE_DATA=$work/data
-limit=20 # seconds; far more than anything takes
-daemon='' secrets=()
-cleanup() {
-    [ -z "$daemon" ] || kill -9 "$daemon" 2>/dev/null
-    rm -rf "$work"
-}
-trap cleanup EXIT
+# shellcheck source=tests/e2e/shared/daemon.bash
+. "$(dirname "$0")/shared/daemon.bash" auth "$1"
+secrets=()
 
-count=0 failures=0
-report() { # STATUS NAME
-    count=$((count + 1))
-    if [ "$1" -eq 0 ]; then
-        echo "ok $count - auth: $2"
-    else
-        failures=$((failures + 1))
-        echo "not ok $count - auth: $2"
-        tail -n 5 err 2>/dev/null | sed 's/^/# /'
-    fi
-}
-is() { # NAME GOT WANT
-    [ "$2" = "$3" ]
-    local same=$?
-    report $same "$1"
-    [ $same -eq 0 ] || printf '# got:  %q\n# want: %q\n' "$2" "$3"
-}
-like() { # NAME GOT PATTERN
-    # shellcheck disable=SC2053
-    [[ $2 == $3 ]]
-    local same=$?
-    report $same "$1"
-    [ $same -eq 0 ] || printf '# got:  %q\n# want: %q\n' "$2" "$3"
-}
-
-# start ARG...: a daemon in the background, which listens; its ports.
+# start ARG...: a daemon with both doors, and their ports; its log goes on.
 start() {
-    rm -f out
-    mkfifo out
-    "$once" serve --listen 127.0.0.1:0 --resp 127.0.0.1:0 --drain 100ms --log-level debug "$@" >out 2>>err &
-    daemon=$!
-    listening=''
-    read -r -t $limit listening <out
-    rm -f out
-    resp=${listening##*:}
-    http=${listening#*http *:} http=${http%% *}
-}
-stop() {
-    kill -TERM "$daemon"
-    timeout $limit tail --pid="$daemon" -s 0.02 -f /dev/null
-    wait "$daemon" 2>/dev/null
-    daemon=''
+    daemon_start --listen 127.0.0.1:0 --resp 127.0.0.1:0 --log-level debug "$@"
+    resp=$resp_port http=$http_port
 }
 # hup PATTERN: SIGHUP, until the daemon has written one more such line.
 hup() {
@@ -334,5 +285,4 @@ grep -qF "$(sed -n '3s/^[^ ]* \([^ ]*\).*/\1/p' "$ONCE_DATA/tokens")" err
 [ $? -ne 0 ]
 report $? "no hash of one in logs"
 
-echo "1..$count"
-[ $failures -eq 0 ]
+over

@@ -5,34 +5,10 @@
 # ioredis comes from the npm registry, at the version and with the checksums of
 # clients/package-lock.json; it is fetched once per build directory.
 # shellcheck disable=SC2317
-set -u
-export LC_ALL=C
-build=$(realpath "$1")
-here=$(realpath "$(dirname "$0")")/clients
-once=$build/once
-work=$(mktemp -d)
-cd "$work" || exit 1
-unset ONCE_LEDGER ONCE_COORD ONCE_URL ONCE_DATA XDG_STATE_HOME
-export ONCE_DATA=$work/data
-limit=30 # seconds; far more than anything takes
-daemon='' client=''
-cleanup() {
-    [ -z "$client" ] || kill -9 "$client" 2>/dev/null
-    [ -z "$daemon" ] || kill -9 "$daemon" 2>/dev/null
-    rm -rf "$work"
-}
-trap cleanup EXIT
+# shellcheck source=tests/e2e/shared/daemon.bash
+. "$(dirname "$0")/shared/daemon.bash" clients "$1"
+here=$here/clients
 
-count=0 failures=0
-report() { # STATUS NAME
-    count=$((count + 1))
-    if [ "$1" -eq 0 ]; then
-        echo "ok $count - clients: $2"
-    else
-        failures=$((failures + 1))
-        echo "not ok $count - clients: $2"
-    fi
-}
 same_lines() { # NAME WANT GOT: one result per line
     local n=0 want got
     while IFS= read -r want; do
@@ -44,18 +20,8 @@ same_lines() { # NAME WANT GOT: one result per line
     done <"$2"
 }
 start() { # ADDRESS
-    mkfifo ready
-    "$once" serve --listen off --resp "$1" --drain 100ms >ready 2>>log &
-    daemon=$!
-    listening=''
-    read -r -t $limit listening <ready
-    rm -f ready
-    port=${listening##*:}
-}
-stop() { # SIGNAL
-    kill "-$1" "$daemon"
-    wait "$daemon" 2>/dev/null
-    daemon=''
+    daemon_start --listen off --resp "$1"
+    port=$resp_port
 }
 
 start 127.0.0.1:0
@@ -108,7 +74,6 @@ if [ "$asked" = kill ]; then
 fi
 wait "$client"
 report $? "ioredis: it ends well"
-client=''
 cat >want <<'END'
 claim: claimed a token of 32
 meanwhile: in_progress

@@ -4,66 +4,16 @@
 # Nothing sleeps to let something happen: that a client waits is read off /metrics, that a process has
 # ended is waited for. Every wait has a limit, so that a bug is a failure and not a hang.
 # shellcheck disable=SC2016,SC2015
-set -u
-export LC_ALL=C
-here=$(cd "$(dirname "$0")" && pwd)
-once=$(realpath "$1")/once
-work=$(mktemp -d)
-cd "$work" || exit 1
-unset ONCE_LEDGER ONCE_COORD ONCE_URL NO_COLOR XDG_STATE_HOME http_proxy HTTP_PROXY all_proxy ALL_PROXY
-export HOME=$work ONCE_DATA=$work/data
-limit=20 # seconds; far more than anything takes
-daemon='' waiters=()
-cleanup() {
-    [ ${#waiters[@]} -eq 0 ] || kill -9 "${waiters[@]}" 2>/dev/null
-    [ -z "$daemon" ] || kill -9 "$daemon" 2>/dev/null
-    rm -rf "$work"
-}
-trap cleanup EXIT
+# shellcheck source=tests/e2e/shared/daemon.bash
+. "$(dirname "$0")/shared/daemon.bash" http "$1"
+waiters=()
 
-count=0 failures=0
-report() { # STATUS NAME
-    count=$((count + 1))
-    if [ "$1" -eq 0 ]; then
-        echo "ok $count - http: $2"
-    else
-        failures=$((failures + 1))
-        echo "not ok $count - http: $2"
-        [ ! -e err ] || tail -n 3 err | sed 's/^/# /'
-    fi
-}
-is() { # NAME GOT WANT
-    [ "$2" = "$3" ]
-    local same=$?
-    report $same "$1"
-    [ $same -eq 0 ] || printf '# got:  %q\n# want: %q\n' "$2" "$3"
-}
-like() { # NAME GOT PATTERN
-    # shellcheck disable=SC2053
-    [[ $2 == $3 ]]
-    local same=$?
-    report $same "$1"
-    [ $same -eq 0 ] || printf '# got:  %q\n# want: %q\n' "$2" "$3"
-}
-
-# start ARG...: a daemon in the background, which listens; its address.
+# start ARG...: a daemon with an HTTP door, and its address; its log is new.
 start() {
-    rm -f out
-    mkfifo out
-    "$once" serve --listen 127.0.0.1:0 --resp off --drain 100ms "$@" >out 2>err &
-    daemon=$!
-    listening=''
-    read -r -t $limit listening <out
-    rm -f out
-    address=${listening#listening http }
+    rm -f err
+    daemon_start --listen 127.0.0.1:0 --resp off "$@"
+    address=$http
     url=http://$address
-}
-stop() { # SIGNAL: its exit status
-    kill "-$1" "$daemon"
-    timeout $limit tail --pid="$daemon" -s 0.02 -f /dev/null
-    wait "$daemon" 2>/dev/null
-    status=$?
-    daemon=''
 }
 # ask METHOD PATH ARG...: the status in $code, the body in $body, fields in the file "fields".
 ask() {
@@ -245,5 +195,4 @@ is "curl on it" "$(curl -sS -m $limit --unix-socket "$work/s" http://once/livez)
 stop INT
 is "SIGINT ends it well" "$status" 0
 
-echo "1..$count"
-[ $failures -eq 0 ]
+over

@@ -5,66 +5,15 @@
 # Counts are exact: the script knows what it asked. Nothing sleeps to let something happen: that a
 # client waits or a breaker opened is read off /metrics. Every wait has a limit.
 # shellcheck disable=SC2015,SC2094
-set -u
-export LC_ALL=C
-root=$(cd "$(dirname "$0")/../.." && pwd)
-once=$(realpath "$1")/once
-work=$(mktemp -d)
-cd "$work" || exit 1
-unset ONCE_LEDGER ONCE_COORD ONCE_TOKEN ONCE_TOKENS ONCE_URL NO_COLOR XDG_STATE_HOME REDISCLI_AUTH
-export HOME=$work ONCE_DATA=$work/data
-limit=20 # seconds; far more than anything takes
-daemon='' redis='' client=''
-cleanup() {
-    [ -z "$client" ] || kill -9 "$client" 2>/dev/null
-    [ -z "$daemon" ] || kill -9 "$daemon" 2>/dev/null
-    [ -z "$redis" ] || kill -9 "$redis" 2>/dev/null
-    rm -rf "$work"
-}
-trap cleanup EXIT
+# shellcheck source=tests/e2e/shared/daemon.bash
+. "$(dirname "$0")/shared/daemon.bash" metrics "$1"
+root=$(cd "$here/../.." && pwd)
 
-count=0 failures=0
-report() { # STATUS NAME
-    count=$((count + 1))
-    if [ "$1" -eq 0 ]; then
-        echo "ok $count - metrics: $2"
-    else
-        failures=$((failures + 1))
-        echo "not ok $count - metrics: $2"
-        tail -n 5 err 2>/dev/null | sed 's/^/# /'
-    fi
-}
-is() { # NAME GOT WANT
-    [ "$2" = "$3" ]
-    local same=$?
-    report $same "$1"
-    [ $same -eq 0 ] || printf '# got:  %q\n# want: %q\n' "$2" "$3"
-}
-like() { # NAME GOT PATTERN
-    # shellcheck disable=SC2053
-    [[ $2 == $3 ]]
-    local same=$?
-    report $same "$1"
-    [ $same -eq 0 ] || printf '# got:  %q\n# want: %q\n' "$2" "$3"
-}
-
-# start ARG...: a daemon in the background, which listens; its ports.
+# start ARG...: a daemon with both doors, and their ports; its log is new.
 start() {
-    rm -f out
-    mkfifo out
-    "$once" serve --listen 127.0.0.1:0 --resp 127.0.0.1:0 --drain 100ms "$@" >out 2>err &
-    daemon=$!
-    listening=''
-    read -r -t $limit listening <out
-    rm -f out
-    resp=${listening##*:}
-    http=${listening#*http *:} http=${http%% *}
-}
-stop() {
-    kill -TERM "$daemon"
-    timeout $limit tail --pid="$daemon" -s 0.02 -f /dev/null
-    wait "$daemon" 2>/dev/null
-    daemon=''
+    rm -f err
+    daemon_start --listen 127.0.0.1:0 --resp 127.0.0.1:0 "$@"
+    resp=$resp_port http=$http_port
 }
 r() { timeout $limit redis-cli -p "$resp" "$@" | paste -sd' '; }
 token() { cut -d' ' -f2; }
@@ -137,7 +86,6 @@ until_value once_waiters 1
 report $? "a caller that waits is seen"
 r ONCE.PUBLISH s wait "$owner" late >/dev/null
 wait "$client"
-client=''
 like "and gets its answer" "$(paste -sd' ' waited)" "cached late"
 look
 is "claimed" "$(value 'once_claims_total{outcome="claimed"}')" 5
@@ -179,7 +127,6 @@ until [ "$(grep -c 'q quits' screen)" -ge 3 ] || [ $SECONDS -ge $end ]; do :; do
 printf q >&7
 wait "$client"
 is "once top on a terminal draws until q" $? 0
-client=''
 exec 7>&-
 like "and gives the screen back" "$(tail -c 8 screen)" $'*\e[?1049l'
 
@@ -309,5 +256,4 @@ if [ -n "${ONCE_TEST_POSTGRES-}" ]; then
     psql -q "$ONCE_TEST_POSTGRES" -c "DROP SCHEMA metrics$$ CASCADE" >/dev/null 2>&1
 fi
 
-echo "1..$count"
-[ $failures -eq 0 ]
+over

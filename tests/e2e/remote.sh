@@ -4,64 +4,13 @@
 # The daemon is reached by TCP, with TLS and by a socket in the file system; it is killed and started again
 # under a command that runs. Nothing sleeps to let something happen; every wait has a limit.
 # shellcheck disable=SC2016,SC2015
-set -u
-export LC_ALL=C
-once=$(realpath "$1")/once
-work=$(mktemp -d)
-cd "$work" || exit 1
-unset ONCE_LEDGER ONCE_COORD ONCE_DATA ONCE_URL NO_COLOR XDG_STATE_HOME
+# shellcheck source=tests/e2e/shared/daemon.bash
+. "$(dirname "$0")/shared/daemon.bash" remote "$1"
+unset ONCE_DATA
 export HOME=$work/home
-limit=20 # seconds; far more than anything takes
-daemon='' client=''
-cleanup() {
-    [ -z "$client" ] || kill -9 "$client" 2>/dev/null
-    [ -z "$daemon" ] || kill -9 "$daemon" 2>/dev/null
-    rm -rf "$work"
-}
-trap cleanup EXIT
 
-count=0 failures=0
-report() { # STATUS NAME
-    count=$((count + 1))
-    if [ "$1" -eq 0 ]; then
-        echo "ok $count - remote: $2"
-    else
-        failures=$((failures + 1))
-        echo "not ok $count - remote: $2"
-        tail -n 5 err log 2>/dev/null | sed 's/^/# /'
-    fi
-}
-is() { # NAME GOT WANT
-    [ "$2" = "$3" ]
-    local same=$?
-    report $same "$1"
-    [ $same -eq 0 ] || printf '# got:  %q\n# want: %q\n' "$2" "$3"
-}
-like() { # NAME GOT PATTERN
-    # shellcheck disable=SC2053
-    [[ $2 == $3 ]]
-    local same=$?
-    report $same "$1"
-    [ $same -eq 0 ] || printf '# got:  %q\n# want: %q\n' "$2" "$3"
-}
-
-# start ADDRESS ARG...: a daemon that listens there when it returns.
-start() {
-    local address=$1
-    shift
-    rm -f ready
-    mkfifo ready
-    "$once" serve --listen off --resp "$address" --drain 100ms "$@" >ready 2>>log &
-    daemon=$!
-    listening=''
-    read -r -t $limit listening <ready
-    rm -f ready
-}
-stop() { # SIGNAL
-    kill "-$1" "$daemon"
-    timeout $limit tail --pid="$daemon" -s 0.02 -f /dev/null
-    wait "$daemon" 2>/dev/null
-    daemon=''
+start() { # ADDRESS ARG...
+    daemon_start --listen off --resp "$@"
 }
 o() { timeout $limit "$once" "$@" 2>err; }
 says() { # WHAT...: what it prints, and how it ends
@@ -137,7 +86,6 @@ like "the lease is renewed through the daemon" \
     "$(says --json claim run slow --wait 1s --fingerprint f)" '*"timed_out"* 4' # three leases
 echo >go
 wait "$client" "$second"
-client=''
 is "who waited gets the answer of the one that ran" "$(cat first second ran | paste -sd' ')" "slow slow once"
 
 # ---- the daemon is killed under a command ---------------------------------------------------------
@@ -152,7 +100,6 @@ start "127.0.0.1:$port" --data tcp
 echo >go
 wait "$client"
 is "the daemon was killed and came back: the command ends well" $? 0
-client=''
 is "it has its output" "$(cat first)" survived
 is "the same command gets it, too" \
     "$(says --quiet run --key killed -- sh -c 'echo once >>ran; read -r x <go; echo survived')" "survived 0"

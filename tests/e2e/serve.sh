@@ -4,75 +4,20 @@
 # Nothing sleeps to let something happen: that a client waits is read off INFO, that a process has
 # ended is waited for. Every wait has a limit, so that a bug is a failure and not a hang.
 # shellcheck disable=SC2016,SC2015
-set -u
-export LC_ALL=C
-once=$(realpath "$1")/once
-work=$(mktemp -d)
-cd "$work" || exit 1
-unset ONCE_LEDGER ONCE_COORD NO_COLOR XDG_STATE_HOME
-export HOME=$work ONCE_DATA=$work/data
-limit=20 # seconds; far more than anything takes
-daemon='' first_daemon='' client=''
-cleanup() {
-    [ -z "$client" ] || kill -9 "$client" 2>/dev/null
-    [ -z "$daemon" ] || kill -9 "$daemon" 2>/dev/null
-    [ -z "$first_daemon" ] || kill -9 "$first_daemon" 2>/dev/null
-    rm -rf "$work"
-}
-trap cleanup EXIT
+# shellcheck source=tests/e2e/shared/daemon.bash
+. "$(dirname "$0")/shared/daemon.bash" serve "$1"
 
-count=0 failures=0
-report() { # STATUS NAME
-    count=$((count + 1))
-    if [ "$1" -eq 0 ]; then
-        echo "ok $count - serve: $2"
-    else
-        failures=$((failures + 1))
-        echo "not ok $count - serve: $2"
-        tail -n 5 err 2>/dev/null | sed 's/^/# /'
-    fi
-}
-is() { # NAME GOT WANT
-    [ "$2" = "$3" ]
-    local same=$?
-    report $same "$1"
-    [ $same -eq 0 ] || printf '# got:  %q\n# want: %q\n' "$2" "$3"
-}
-like() { # NAME GOT PATTERN
-    # shellcheck disable=SC2053
-    [[ $2 == $3 ]]
-    local same=$?
-    report $same "$1"
-    [ $same -eq 0 ] || printf '# got:  %q\n# want: %q\n' "$2" "$3"
-}
-
-# start ARG...: a daemon in the background, which listens; its port, if it has one.
+# start ARG...: a daemon with a RESP door, and its port; its log is new.
 start() {
-    rm -f out
-    mkfifo out
-    "$once" serve --listen off --resp 127.0.0.1:0 --drain 100ms "$@" >out 2>err &
-    daemon=$!
-    listening=''
-    read -r -t $limit listening <out
-    rm -f out
-    port=${listening##*:}
-}
-stop() { # SIGNAL: its exit status
-    kill "-$1" "$daemon"
-    timeout $limit tail --pid="$daemon" -s 0.02 -f /dev/null
-    wait "$daemon" 2>/dev/null
-    status=$?
-    daemon=''
+    rm -f err
+    daemon_start --listen off --resp 127.0.0.1:0 "$@"
+    port=$resp_port
 }
 r() { timeout $limit redis-cli -p "$port" "$@" | paste -sd' '; }
 field() { r INFO | tr ' ' '\n' | tr -d '\r' | sed -n "s/^$1://p"; }
 until_info() { # FIELD VALUE: until INFO says so
     local end=$((SECONDS + limit))
     until [ "$(field "$1")" = "$2" ]; do [ $SECONDS -lt $end ] || return 1; done
-}
-until_said() { # PATTERN: until the daemon has written it
-    local end=$((SECONDS + limit))
-    until grep -q "$1" err; do [ $SECONDS -lt $end ] || return 1; done
 }
 token() { cut -d' ' -f2; }
 
@@ -244,7 +189,6 @@ client_answers() { read -r -t $limit answer <&7; }
 client_dies() {
     kill -9 "$(ps -o pid= --ppid "$client")"
     wait "$client" 2>/dev/null
-    client=''
     exec 6>&- 7<&-
 }
 token=$(r ONCE.CLAIM gone k | token)
@@ -303,7 +247,6 @@ stop TERM
 is "SIGTERM ends it well" "$status" 0
 wait $first
 like "those who wait are told" "$(cat first)" "UNAVAILABLE nothing was done*"
-client=''
 exec 6>&- 7<&-
 "$once" claim term bound --wait 0 >out 2>err
 is "what was BOUND is released" "$(head -n 1 out)" "claimed"
@@ -390,12 +333,11 @@ if [ -n "${ONCE_TEST_REDIS-}" ] && [ -n "${ONCE_TEST_POSTGRES-}" ]; then
     is "fleet: and woken" "$(paste -sd' ' first)" "cached for all"
     stop TERM
     is "fleet: the second ends well" "$status" 0
-    daemon=$first_daemon first_daemon='' port=$first_port
+    daemon=$first_daemon port=$first_port
     is "fleet: the first goes on" "$(r ONCE.CLAIM s k)" "cached for all"
     stop TERM
     is "fleet: and ends well" "$status" 0
     psql -q "$ONCE_TEST_POSTGRES" -c "DROP SCHEMA IF EXISTS $name CASCADE" 2>/dev/null
 fi
 
-echo "1..$count"
-[ $failures -eq 0 ]
+over
