@@ -43,7 +43,8 @@ struct tongue {
 static const struct tongue tongues[] = {
     { "resp", "PING\r\n", "+PONG\r\n", "ONCE.CLAIM crowd k WAIT 600000\r\n", ANSWER },
     { "http", "GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n", "HTTP/1.1 200 ",
-      "POST /v1/claims/crowd/k HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+      "POST /v1/claims/crowd/k HTTP/1.1\r\nHost: localhost\r\nContent-Type: "
+      "application/json\r\n"
       "Content-Length: 18\r\n\r\n{\"wait_ms\":600000}",
       ANSWER },
 };
