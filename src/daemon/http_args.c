@@ -19,7 +19,10 @@ enum member_kind {
     MEMBER_COUNT, /* size_t */
     MEMBER_BYTES, /* struct bytes: text, or {"base64": "..."} */
     MEMBER_TOKEN, /* struct token */
+    MEMBER_OWN,   /* as MEMBER_TOKEN, made by who asks: not all zero, which stands for none */
     MEMBER_VALUE, /* as MEMBER_BYTES, or null */
+    MEMBER_FLAG,  /* bool */
+    MEMBER_SEEN,  /* uint64_t, and it is waited for */
 };
 
 struct member {
@@ -36,6 +39,7 @@ static const struct member claim_members[] = {
     { "wait_ms", MEMBER_MS, AT(call.wait_ms) },
     { "retain_ms", MEMBER_MS, AT(call.in.retain_ms) },
     { "fingerprint", MEMBER_BYTES, AT(call.in.fingerprint) },
+    { "token", MEMBER_OWN, AT(call.in.token) },
     { 0 },
 };
 
@@ -49,6 +53,7 @@ static const struct member publish_members[] = {
 static const struct member raw_parameters[] = {
     { "token", MEMBER_TOKEN, AT(call.in.token), .required = true },
     { "retain_ms", MEMBER_MS, AT(call.in.retain_ms) },
+    { "meta", MEMBER_FLAG, AT(meta) },
     { 0 },
 };
 
@@ -60,8 +65,25 @@ static const struct member renew_members[] = {
 
 static const struct member release_parameters[] = {
     { "token", MEMBER_TOKEN, AT(call.in.token), .required = true },
+    { "meta", MEMBER_FLAG, AT(meta) },
     { 0 },
 };
+
+/* Who looks need not be anybody; an owner is told what is its own. */
+static const struct member peek_parameters[] = {
+    { "token", MEMBER_TOKEN, AT(call.in.token) },
+    { "seen", MEMBER_SEEN, AT(call.seen) },
+    { "meta", MEMBER_FLAG, AT(meta) },
+    { 0 },
+};
+
+static const struct member forget_parameters[] = {
+    { "token", MEMBER_TOKEN, AT(call.in.token) },
+    { "meta", MEMBER_FLAG, AT(meta) },
+    { 0 },
+};
+
+static const struct member meta_only[] = { { "meta", MEMBER_FLAG, AT(meta) }, { 0 } };
 
 static const struct member list_parameters[] = {
     { "scope", MEMBER_BYTES, AT(scope) },
@@ -96,6 +118,31 @@ static int set_token(const struct member *m, struct bytes text, void *at, struct
     struct token *token = at;
     if (!hex_decode(text, token->bytes, sizeof token->bytes))
         return wants(m, "32 hexadecimal digits, as the claim gave them", reterr);
+    return 0;
+}
+
+static int set_own(const struct member *m, struct bytes text, void *at, struct err *reterr)
+{
+    static const struct token nobodys;
+    int r = set_token(m, text, at, reterr);
+    if (r || !token_eq(at, &nobodys)) return r;
+    return wants(m, "32 hexadecimal digits that are random: 128 bits of your own", reterr);
+}
+
+static int set_flag(const struct member *m, struct bytes text, void *at, struct err *reterr)
+{
+    bool yes = bytes_eq(text, bytes_str("true"));
+    if (!yes && !bytes_eq(text, bytes_str("false"))) return wants(m, "true or false", reterr);
+    *(bool *)at = yes;
+    return 0;
+}
+
+static int set_seen(const struct member *m, struct bytes text, struct http_args *ret,
+                    struct err *reterr)
+{
+    if (!number_parse_unsigned(text, &ret->call.seen))
+        return wants(m, "a version as meta=true shows it, or 0: there was no record", reterr);
+    ret->polls = true;
     return 0;
 }
 
@@ -144,11 +191,17 @@ static int take_node(const struct member *m, struct http_input *in, const struct
     case MEMBER_TOKEN:
         return set_token(m, n->kind == JSON_KIND_STRING ? string_of(in, j, n) : bytes_str(""),
                          at, reterr);
+    case MEMBER_OWN:
+        return set_own(m, n->kind == JSON_KIND_STRING ? string_of(in, j, n) : bytes_str(""), at,
+                       reterr);
     case MEMBER_VALUE:
         ret->value_kept = n->kind != JSON_KIND_NULL;
         return ret->value_kept ? take_bytes(m, in, j, n, at, reterr) : 0;
     case MEMBER_BYTES:
         return take_bytes(m, in, j, n, at, reterr);
+    case MEMBER_FLAG:
+    case MEMBER_SEEN:
+        break; /* of queries alone */
     }
     return 0;
 }
@@ -159,6 +212,8 @@ static int take_text(const struct member *m, struct bytes text, struct http_args
     void *at = (char *)ret + m->at;
     int64_t n;
     if (m->kind == MEMBER_TOKEN) return set_token(m, text, at, reterr);
+    if (m->kind == MEMBER_FLAG) return set_flag(m, text, at, reterr);
+    if (m->kind == MEMBER_SEEN) return set_seen(m, text, ret, reterr);
     if (m->kind == MEMBER_MS || m->kind == MEMBER_COUNT)
         return set_number(m, number_parse(text, &n) ? n : -1, at, reterr);
     *(struct bytes *)at = text;
@@ -275,12 +330,15 @@ static void add_framed(struct buf *to, struct bytes part)
 static int take_idempotency_key(const struct http_input *in, struct http_args *ret,
                                 struct err *reterr)
 {
+    static const struct token nobodys;
     struct bytes header = http_known_field(&in->request, HTTP_IDEMPOTENCY_KEY);
     const struct key *key = &ret->call.key;
     uint8_t hash[EVP_MAX_MD_SIZE];
     struct buf text;
     int r = header.data ? key_check(key, reterr) : 0;
     if (!header.data || r) return r;
+    if (!token_eq(&ret->call.in.token, &nobodys))
+        return err_set(reterr, ERR_INVALID, "token and Idempotency-Key exclude each other");
     buf_init(&text, 4096);
     add_framed(&text, bytes_str("once: owner token of an Idempotency-Key"));
     add_framed(&text, bytes_of(in->grant.id, sizeof in->grant.id));
@@ -304,7 +362,7 @@ static int start(const struct http_input *in, enum verb verb, struct http_args *
         (struct call_args){ .verb = verb, .key = { in->match.parts[0], in->match.parts[1] } };
     ret->call.in.lease_ms = ret->call.in.retain_ms = -1; /* as claimed */
     ret->value = ret->scope = ret->cursor = (struct bytes){ 0 };
-    ret->value_kept = false;
+    ret->value_kept = ret->meta = ret->polls = false;
     return check_idempotency_key(&in->request, reterr);
 }
 
@@ -316,9 +374,9 @@ int http_parse_claim(struct http_door *d, struct http_input *in, struct http_arg
     ret->call.in.retain_ms = RETAIN_MS_DEFAULT;
     ret->call.wait_ms = WAIT_MS_DEFAULT;
     take_preferred_wait(&in->request, ret);
-    if (!r) r = take_idempotency_key(in, ret, reterr);
-    if (!r) r = take_query(d, in, none, ret, reterr);
-    return r ? r : take_body(d, in, claim_members, ret, reterr);
+    if (!r) r = take_query(d, in, meta_only, ret, reterr);
+    if (!r) r = take_body(d, in, claim_members, ret, reterr);
+    return r ? r : take_idempotency_key(in, ret, reterr);
 }
 
 static bool is_raw(const struct http_request *request)
@@ -338,7 +396,7 @@ int http_parse_publish(struct http_door *d, struct http_input *in, struct http_a
         ret->value_kept = true;
         return take_query(d, in, raw_parameters, ret, reterr);
     }
-    r = take_query(d, in, none, ret, reterr);
+    r = take_query(d, in, meta_only, ret, reterr);
     return r ? r : take_body(d, in, publish_members, ret, reterr);
 }
 
@@ -353,7 +411,7 @@ int http_parse_renew(struct http_door *d, struct http_input *in, struct http_arg
                      struct err *reterr)
 {
     int r = start(in, VERB_RENEW, ret, reterr);
-    if (!r) r = take_query(d, in, none, ret, reterr);
+    if (!r) r = take_query(d, in, meta_only, ret, reterr);
     return r ? r : take_body(d, in, renew_members, ret, reterr);
 }
 
@@ -361,14 +419,16 @@ int http_parse_peek(struct http_door *d, struct http_input *in, struct http_args
                     struct err *reterr)
 {
     int r = start(in, VERB_PEEK, ret, reterr);
-    return r ? r : take_query(d, in, none, ret, reterr);
+    ret->call.wait_ms = WAIT_MS_DEFAULT; /* of a poll */
+    take_preferred_wait(&in->request, ret);
+    return r ? r : take_query(d, in, peek_parameters, ret, reterr);
 }
 
 int http_parse_forget(struct http_door *d, struct http_input *in, struct http_args *ret,
                       struct err *reterr)
 {
     int r = start(in, VERB_FORGET, ret, reterr);
-    if (!r) r = take_query(d, in, none, ret, reterr);
+    if (!r) r = take_query(d, in, forget_parameters, ret, reterr);
     return r ? r : take_body(d, in, none, ret, reterr);
 }
 

@@ -12,6 +12,8 @@ struct http_args {
     struct call_args call;
     struct bytes value;         /* publish */
     bool value_kept;            /* publish: null means that it was done and no answer is kept */
+    bool meta;                  /* all but list: everything that is known is wanted */
+    bool polls;                 /* peek: not before it is something else than call.seen */
     struct bytes scope, cursor; /* list */
     uint8_t memory[KEY_FRAME_BYTES_MAX]; /* list: what the key points into */
 };

@@ -7,11 +7,14 @@
 #include "daemon/http_args.h"
 #include "proto/chars.h"
 
+#include <stdio.h>
+
 /* ---- asking ---- */
 
 static int ask(struct http_exchange *x, struct http_args *args, struct err *reterr)
 {
     struct call_args *call = &args->call;
+    x->meta = args->meta;
     if (args->value_kept && !(call->in.value = blob_new(args->value)))
         return err_set(reterr, ERR_NOMEM, "out of memory; nothing was changed");
     int r = http_ask(x, call, reterr);
@@ -24,7 +27,7 @@ static void handle(struct http_exchange *x, struct http_input *in, http_parse *p
     struct http_args args;
     struct err err;
     int r = parse(x->door, in, &args, &err);
-    if (!r) r = ask(x, &args, &err);
+    if (!r) r = args.polls ? http_poll(x, in, &args, &err) : ask(x, &args, &err);
     if (r) http_answer_error(x, &err);
 }
 
@@ -86,24 +89,44 @@ static bool shows_lease(struct call *call)
     return outcome == OUTCOME_OK && call_op(call)->verb == VERB_RENEW;
 }
 
+static void put_boolean(struct json_writer *j, const char *name, bool yes)
+{
+    json_put_key(j, name);
+    json_put_boolean(j, yes);
+}
+
+/* A version has 64 bits, more than a number has in most readers of JSON: it is a string. */
+static void put_meta(struct json_writer *j, struct call *call)
+{
+    const struct answer *out = call_answer(call);
+    char version[24];
+    snprintf(version, sizeof version, "%llu", (unsigned long long)out->version);
+    json_put_key(j, "version");
+    json_put_cstring(j, version);
+    put_integer(j, "retain_left_ms", out->retain_left_ms);
+    put_boolean(j, "mine", out->mine);
+    put_boolean(j, "taken_over", out->taken_over);
+    put_boolean(j, "changed", call_op(call)->changed);
+}
+
 /* What is known, whatever the outcome. */
-static void put_answer(struct json_writer *j, struct call *call)
+static void put_answer(struct json_writer *j, struct http_exchange *x, struct call *call)
 {
     const struct answer *out = call_answer(call);
     bool claimed = out->outcome == OUTCOME_CLAIMED;
     json_put_key(j, "outcome");
     json_put_cstring(j, outcome_name(out->outcome));
     if (claimed) put_token(j, call_token(call));
-    if (claimed) put_integer(j, "fence", (int64_t)out->fence);
+    if (claimed || x->meta) put_integer(j, "fence", (int64_t)out->fence);
     if (claimed) put_integer(j, "lease_ms", call_op(call)->in.lease_ms);
-    if (shows_lease(call)) put_integer(j, "lease_left_ms", out->lease_left_ms);
-    if (out->value && out->outcome != OUTCOME_OK) {
+    if (shows_lease(call) || x->meta) put_integer(j, "lease_left_ms", out->lease_left_ms);
+    if (x->meta) put_meta(j, call);
+    if (out->value && (x->meta || out->outcome != OUTCOME_OK)) {
         json_put_key(j, "value");
         json_put_value(j, blob_bytes(out->value));
     }
-    json_put_key(j, "degraded");
-    json_put_boolean(j, out->degraded);
-    put_integer(j, "waited_ms", call_waited_ms(call));
+    put_boolean(j, "degraded", out->degraded);
+    put_integer(j, "waited_ms", x->polled_ms + call_waited_ms(call));
 }
 
 static void put_segment(struct buf *out, struct bytes text)
@@ -133,7 +156,7 @@ static void answer_raw(struct http_exchange *x, struct http_writer *w, struct ca
 {
     const struct answer *out = call_answer(call);
     http_put_text(w, "Once-Degraded", out->degraded ? "true" : "false");
-    http_put_number(w, "Once-Waited-Ms", call_waited_ms(call));
+    http_put_number(w, "Once-Waited-Ms", x->polled_ms + call_waited_ms(call));
     http_close(x, w, http_raw_type, blob_bytes(out->value));
 }
 
@@ -163,13 +186,15 @@ static void answer(struct http_exchange *x, struct call *call)
     }
     http_start_json(x, &j);
     if (problem) put_outcome_problem(&j, info);
-    put_answer(&j, call);
+    put_answer(&j, x, call);
     http_close_json(x, &w, &j, problem ? http_problem_type : http_json_type);
 }
 
 void http_claim_done(struct http_exchange *x, struct call *call)
 {
-    if (call_error(call)->code)
+    if (x->poll)
+        http_poll_over(x, call);
+    else if (call_error(call)->code)
         http_answer_error(x, call_error(call));
     else
         answer(x, call);
@@ -188,6 +213,8 @@ static void put_row(struct json_writer *j, const struct scan_row *row)
     json_put_key(j, "state");
     json_put_cstring(j, done ? "done" : "pending");
     put_integer(j, "fence", (int64_t)row->fence);
+    put_integer(j, "claimed_at_ms", row->claimed_at_ms);
+    if (done) put_integer(j, "done_at_ms", row->done_at_ms);
     if (done)
         put_integer(j, "retain_left_ms", row->retain_left_ms);
     else

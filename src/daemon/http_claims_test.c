@@ -1,7 +1,6 @@
 /* http_claims_test.c - claims over HTTP: what each outcome looks like, what a body may say,
  * and that a value comes back as it was published. */
 #include "daemon/http_scene_test.h"
-#include "daemon/tokens_file.h"
 
 #define KEY "/v1/claims/s/k"
 
@@ -164,6 +163,50 @@ Test(http_claims, renew_release_forget)
     scene_close(&s);
 }
 
+/* ---- everything that is known ---- */
+
+#define META "?meta=true"
+
+Test(http_claims, meta_says_everything_that_is_known)
+{
+    struct scene s = { 0 };
+    scene_open(&s);
+    char token[33];
+    const char *got = json(&s, "POST " KEY META, "{\"lease_ms\":1000}");
+    starts(got, "HTTP/1.1 201 Created\r\n");
+    has(got, "\"lease_ms\":1000,\"lease_left_ms\":1000,\"version\":\"");
+    has(got, "\"retain_left_ms\":0,\"mine\":true,\"taken_over\":false,\"changed\":true,");
+    pass_ms(&s, 1000);
+    got = json(&s, "POST " KEY META, "{\"fingerprint\":\"\",\"retain_ms\":5000}");
+    has(got, "\"mine\":true,\"taken_over\":true,\"changed\":true,");
+    take_token(got, token);
+    got = with_token(&s, "GET " KEY META, token);
+    starts(got, "HTTP/1.1 409 Conflict\r\n");
+    has(got, "\"lease_left_ms\":30000,\"version\":\"");
+    has(got, "\"mine\":true,\"taken_over\":false,\"changed\":false,\"degraded\":false");
+    has(json(&s, "GET " KEY META, ""), "\"mine\":false");
+    has_not(json(&s, "GET " KEY "?meta=false", ""), "mine");
+    starts(publish_json(&s, token, "\"x\""), "HTTP/1.1 200 OK\r\n");
+    got = with_token(&s, "GET " KEY META, token);
+    has(got, "\"retain_left_ms\":5000,\"mine\":true,");
+    has(got, "\"value\":\"x\"");
+    scene_close(&s);
+}
+
+Test(http_claims, meta_reveals_nothing_to_another_fingerprint)
+{
+    struct scene s = { 0 };
+    scene_open(&s);
+    char token[33];
+    claim_key(&s, "{\"fingerprint\":\"a\"}", token);
+    const char *got = json(&s, "POST " KEY META, "{\"fingerprint\":\"b\"}");
+    starts(got, "HTTP/1.1 422 ");
+    has(got, "\"outcome\":\"mismatch\",\"fence\":0,\"lease_left_ms\":0,\"version\":\"0\","
+             "\"retain_left_ms\":0,\"mine\":false,\"taken_over\":false,\"changed\":false,"
+             "\"degraded\":false,\"waited_ms\":0}");
+    scene_close(&s);
+}
+
 /* ---- values ---- */
 
 Test(http_claims, a_value_comes_back_as_it_was_published)
@@ -230,6 +273,16 @@ Test(http_claims, bodies_that_are_refused_say_why)
         { "POST " KEY, "{\"lease_ms\":\"1s\"}", "lease_ms wants milliseconds" },
         { "POST " KEY, "{\"wait_ms\":null}", "wait_ms wants milliseconds" },
         { "POST " KEY, "{\"fingerprint\":7}", "fingerprint wants text" },
+        { "POST " KEY, "{\"token\":\"ab\"}", "token wants 32 hexadecimal digits" },
+        { "POST " KEY, "{\"token\":\"00000000000000000000000000000000\"}",
+          "token wants 32 hexadecimal digits that are random" },
+        { "POST " KEY "?meta=yes", "", "meta wants true or false" },
+        { "POST " KEY "?meta=true&meta=true", "", "meta was given twice" },
+        { "GET " KEY "?seen=", "", "seen wants a version" },
+        { "GET " KEY "?seen=-1", "", "seen wants a version" },
+        { "GET " KEY "?seen=18446744073709551616", "", "seen wants a version" },
+        { "GET /v1/claims/s/%0A?seen=1", "", "key" },
+        { "GET /v1/claims?meta=true", "", "there is no parameter \\\"meta\\\" here" },
         { "POST " KEY, "[]", "the body is not a JSON object" },
         { "POST " KEY, "{", "the body is not JSON: " },
         { "POST " KEY, "{}{}", "the body is not JSON: " },
@@ -304,23 +357,6 @@ Test(http_claims, pages)
 
 /* ---- who may ask ---- */
 
-static void make_token(const char *path, const char *scopes, unsigned rights,
-                       char out[TOKEN_TEXT_BYTES + 1])
-{
-    struct rng_system rng;
-    struct tokens_change c;
-    struct err err = { 0 };
-    struct token_wish wish = { .name = bytes_str("t"),
-                               .scopes = bytes_str(scopes),
-                               .rights = rights,
-                               .expires_ms = INT64_MAX };
-    rng_system_init(&rng);
-    cr_assert_eq(tokens_change_begin(&c, path, &err), 0, "%s", err.text);
-    cr_assert_eq(tokens_create(&c.tokens, &wish, &rng.base, out, &err), 0, "%s", err.text);
-    cr_assert_eq(tokens_change_save(&c, &err), 0, "%s", err.text);
-    tokens_change_end(&c);
-}
-
 static const char *as(struct scene *s, const char *token, const char *line)
 {
     char fields[256];
@@ -336,7 +372,8 @@ Test(http_claims, who_may_not_learns_nothing)
     char path[64], token[TOKEN_TEXT_BYTES + 1];
     scene_open(&s);
     snprintf(path, sizeof path, "%s/tokens", s.dir);
-    make_token(path, "mine", BIT(RIGHT_CLAIM) | BIT(RIGHT_PEEK) | BIT(RIGHT_SCAN), token);
+    make_token(path, "mine", BIT(RIGHT_CLAIM) | BIT(RIGHT_PEEK) | BIT(RIGHT_SCAN), INT64_MAX,
+               token);
     cr_assert_eq(auth_open(&auth, path, true, clock_wall(), &err), 0, "%s", err.text);
     s.http.auth = &auth;
     const char *got = json(&s, "GET " KEY, "");

@@ -75,6 +75,7 @@ static void exchange_free(struct http_exchange *x)
 {
     struct http_door *d = x->door;
     timer_stop(d->loop, &x->timer);
+    free(x->poll);
     if (d->spare_count == SPARES_MAX) {
         free(x);
         return;
@@ -116,7 +117,7 @@ static void call_over(struct call *call, void *ctx)
     exchange_free(x);
 }
 
-int http_ask(struct http_exchange *x, struct call_args *args, struct err *reterr)
+int http_ask_again(struct http_exchange *x, struct call_args *args, struct err *reterr)
 {
     static const struct token none;
     args->done = call_over;
@@ -124,7 +125,12 @@ int http_ask(struct http_exchange *x, struct call_args *args, struct err *reterr
     if (x->session->conn->peer_ended) args->wait_ms = 0; /* H2 */
     x->may_wait = args->wait_ms > 0;
     x->callers_token = args->verb == VERB_CLAIM && !token_eq(&args->in.token, &none);
-    int r = engine_call(x->door->engine, args, &x->call, reterr);
+    return engine_call(x->door->engine, args, &x->call, reterr);
+}
+
+int http_ask(struct http_exchange *x, struct call_args *args, struct err *reterr)
+{
+    int r = http_ask_again(x, args, reterr);
     if (r) return r;
     x->session->exchange = x;
     conn_owe(x->session->conn);
@@ -330,7 +336,7 @@ static void on_ended(struct conn *c)
 static void on_cancel(struct conn *c)
 {
     struct http_exchange *x = session_of(c)->exchange;
-    if (x && x->route->verb == VERB_CLAIM) call_cancel(x->call);
+    if (x && (x->route->verb == VERB_CLAIM || x->may_wait)) call_cancel(x->call);
 }
 
 /* What is to be changed is changed, although nobody will hear of it. */

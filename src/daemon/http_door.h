@@ -6,8 +6,9 @@
  *      for safe methods only, and a client that wants two things at once has two connections.
  *   H2 Who has hung up waits no more: a claim that is not answered is canceled, and given back
  *      should it be granted all the same. A peer that has only closed its sending side cannot be
- *      told from one that left: its claims do not wait; everything else is done and answered.
- *      What was claimed with an Idempotency-Key is kept for who asks again, until it lapses.
+ *      told from one that left: its claims and polls do not wait; everything else is done and
+ *      answered. What was claimed with an Idempotency-Key, or a token of the caller's own, is
+ *      kept for who asks again, until it lapses.
  *   H3 Nothing is asked of a store before a request is complete, well formed, routed and allowed.
  *   H4 A claim is its owner's: it renews it by POST .../renew, or it lapses.
  *   H5 A page in somebody's browser cannot make it ask here: see http_browser.c. */

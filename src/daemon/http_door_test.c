@@ -254,6 +254,32 @@ Test(http_door, a_lost_answer_is_found_again_by_its_idempotency_key)
     scene_close(&s);
 }
 
+Test(http_door, a_lost_answer_is_found_again_by_a_token_of_its_own)
+{
+#define OWN "000102030405060708090a0b0c0d0e0f"
+    struct scene s = { 0 };
+    scene_open(&s);
+    char token[33];
+    int fd = dial(&s);
+    faulty_set(s.store, VERB_CLAIM, FAULT_HOLD, 1);
+    post(&s, fd, "/v1/claims/s/k", "{\"token\":\"" OWN "\"}");
+    hang_up(&s, fd);
+    faulty_let_go(s.store);
+    go(&s);
+    fd = dial(&s);
+    post(&s, fd, "/v1/claims/s/k", "{\"token\":\"" OWN "\",\"wait_ms\":0}");
+    take_token(hear(fd), token);
+    cr_assert_str_eq(token, OWN);
+    post(&s, fd, "/v1/claims/s/k", "{\"wait_ms\":0}");
+    hears(fd, "HTTP/1.1 409 ");
+    say(&s, fd,
+        "POST /v1/claims/s/l" HOST "Idempotency-Key: one\r\nContent-Type: application/json\r\n"
+        "Content-Length: 44\r\n\r\n{\"token\":\"" OWN "\"}");
+    has(hear(fd), "token and Idempotency-Key exclude each other");
+    hang_up(&s, fd);
+    scene_close(&s);
+}
+
 Test(http_door, who_only_stops_sending_is_answered_but_does_not_wait)
 {
     struct scene s = { 0 };

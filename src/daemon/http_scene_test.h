@@ -4,6 +4,7 @@
 #define DAEMON_HTTP_SCENE_TEST_H
 
 #include "daemon/scene_test.h"
+#include "daemon/tokens_file.h"
 
 #define OK_HEAD "HTTP/1.1 200 OK\r\n"
 #define HOST " HTTP/1.1\r\nHost: h\r\n"
@@ -59,6 +60,24 @@ static inline void take_token(const char *answer, char out[33])
     const char *at = strstr(answer, "\"token\":\"");
     cr_assert(at, "%s", answer);
     snprintf(out, 33, "%.32s", at + 9);
+}
+
+/* Into the file of tokens. */
+static inline void make_token(const char *path, const char *scopes, unsigned rights,
+                              int64_t expires_ms, char out[TOKEN_TEXT_BYTES + 1])
+{
+    struct rng_system rng;
+    struct tokens_change c;
+    struct err err = { 0 };
+    struct token_wish wish = { .name = bytes_str("t"),
+                               .scopes = bytes_str(scopes),
+                               .rights = rights,
+                               .expires_ms = expires_ms };
+    rng_system_init(&rng);
+    cr_assert_eq(tokens_change_begin(&c, path, &err), 0, "%s", err.text);
+    cr_assert_eq(tokens_create(&c.tokens, &wish, &rng.base, out, &err), 0, "%s", err.text);
+    cr_assert_eq(tokens_change_save(&c, &err), 0, "%s", err.text);
+    tokens_change_end(&c);
 }
 
 /* Claims /v1/claims/s/k and leaves its token in `out`. */

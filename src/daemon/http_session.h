@@ -48,7 +48,10 @@ struct http_exchange {
     bool trusted;                   /* may see what planes say of themselves */
     bool callers_token;             /* a claim that is not ours to give back */
     bool keep_alive, head;
-    bool raw; /* the value is wanted as it is, not within JSON */
+    bool raw;               /* the value is wanted as it is, not within JSON */
+    bool meta;              /* everything that is known is wanted */
+    struct http_poll *poll; /* NULL: it is none; see http_poll.c */
+    int64_t polled_ms;      /* that it waited */
     int minor, status;
     enum log_level level; /* of the line about it */
     int64_t since_ms;
@@ -74,8 +77,18 @@ bool http_is_foreign(const struct http_session *s, const struct http_request *re
 /* Asks the engine; route->done is called with the answer. Fills in done, ctx and, for somebody who
  * has stopped sending, wait_ms. */
 int http_ask(struct http_exchange *x, struct call_args *args, struct err *reterr);
+int http_ask_again(struct http_exchange *x, struct call_args *args,
+                   struct err *reterr);                     /* from route->done */
 void http_ask_at_most(struct http_exchange *x, int64_t ms); /* then cancel it */
 void http_exchange_end(struct http_exchange *x);            /* it is answered */
+
+/* ---- http_poll.c: looking at a record when it is something else than was seen ---- */
+
+struct http_args;
+
+int http_poll(struct http_exchange *x, const struct http_input *in, struct http_args *args,
+              struct err *reterr);
+void http_poll_over(struct http_exchange *x, struct call *call); /* route->done of the watch */
 
 /* ---- http_reply.c: answering ---- */
 

@@ -231,26 +231,12 @@ bool resp_parse_watch_id(struct bytes text, int64_t *ret)
     return number_parse(text, ret) && *ret >= 0;
 }
 
-/* A version has 64 bits: more than an integer of RESP. */
-static bool read_version(struct bytes text, uint64_t *ret)
-{
-    uint64_t n = 0;
-    if (text.len == 0 || text.len > 20) return false;
-    for (size_t i = 0; i < text.len; i++) {
-        unsigned digit = text.data[i] - '0';
-        if (digit > 9 || n > (UINT64_MAX - digit) / 10) return false;
-        n = n * 10 + digit;
-    }
-    *ret = n;
-    return true;
-}
-
 int resp_parse_watch(const struct resp_command *in, struct ask_args *ret, struct err *reterr)
 {
     start(in, 2, VERB_WATCH, ret);
     if (!resp_parse_watch_id(in->args[1], &ret->watch_id))
         return err_set(reterr, ERR_INVALID, "the id of a watch is a number of yours, from 0");
-    if (!read_version(in->args[4], &ret->call.seen))
+    if (!number_parse_unsigned(in->args[4], &ret->call.seen))
         return err_set(reterr, ERR_INVALID, "what was seen is a version, as META gave it");
     int r = take_options(in, 5, watch_options, ret, reterr);
     if (!r && ret->call.in.fingerprint.len > FINGERPRINT_BYTES_MAX)

@@ -33,6 +33,19 @@ bool number_parse(struct bytes in, int64_t *ret)
     return true;
 }
 
+bool number_parse_unsigned(struct bytes in, uint64_t *ret)
+{
+    uint64_t n = 0;
+    if (in.len == 0 || (in.data[0] == '0' && in.len > 1)) return false;
+    for (size_t i = 0; i < in.len; i++) {
+        if (!char_is(in.data[i], CHAR_DIGIT)) return false;
+        if (__builtin_mul_overflow(n, 10, &n)) return false;
+        if (__builtin_add_overflow(n, in.data[i] - '0', &n)) return false;
+    }
+    *ret = n;
+    return true;
+}
+
 bool number_parse_length(struct bytes in, int64_t *ret)
 {
     int64_t n = 0;

@@ -10,6 +10,9 @@ enum { NUMBER_BYTES_MAX = 32 }; /* of any number that is written here */
 /* "-12", "0"; not "-0", "+1", "01", "", nor what does not fit. Untouched on failure. */
 bool number_parse(struct bytes in, int64_t *ret);
 
+/* "0" to "18446744073709551615", written in the same one way. */
+bool number_parse_unsigned(struct bytes in, uint64_t *ret);
+
 /* Digits and nothing else, zeros in front of it too; INT64_MAX stands for that and all above. */
 bool number_parse_length(struct bytes in, int64_t *ret);
 

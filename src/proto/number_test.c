@@ -44,6 +44,33 @@ Test(number, integers)
     }
 }
 
+Test(number, unsigned_ones)
+{
+    static const struct {
+        const char *text;
+        bool fine;
+        uint64_t n;
+    } table[] = {
+        { "0", true, 0 },
+        { "7", true, 7 },
+        { "18446744073709551615", true, UINT64_MAX },
+        { "18446744073709551616", false, 0 },
+        { "99999999999999999999", false, 0 },
+        { "184467440737095516150", false, 0 },
+        { "", false, 0 },
+        { "-1", false, 0 },
+        { "+1", false, 0 },
+        { "01", false, 0 },
+        { "1 ", false, 0 },
+    };
+    for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
+        uint64_t n = 0;
+        cr_expect_eq(number_parse_unsigned(bytes_str(table[i].text), &n), table[i].fine, "%s",
+                     table[i].text);
+        cr_expect_eq(n, table[i].n, "%s", table[i].text);
+    }
+}
+
 Test(number, lengths)
 {
     static const struct {

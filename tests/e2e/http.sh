@@ -125,6 +125,18 @@ until_metric once_waiters 0
 report $? "who hangs up waits no more"
 json POST /v1/claims/wait/l '{"wait_ms":30}'
 is "timed out" "$code $(member code)" "503 timed_out"
+own=0123456789abcdef0123456789abcdef
+json POST '/v1/claims/wait/m?meta=true' "{\"token\":\"$own\"}"
+is "a token of the caller's own" "$code $(member token) $(member mine)" "201 $own true"
+seen=$(member version)
+curl -sS -m $limit -H 'Prefer: wait=60' "$url/v1/claims/wait/m?seen=$seen" >poll &
+waiters=($!)
+json POST /v1/claims/wait/m "{\"token\":\"$own\"}"
+is "asked for again" "$code $(member token)" "201 $own"
+json PUT /v1/claims/wait/m "{\"token\":\"$own\",\"value\":\"polled\"}"
+wait "${waiters[@]}"
+waiters=()
+is "a long poll is told of the publish" "$(jq -r .value poll)" polled
 
 # ---- the protocol ------------------------------------------------------------------------------
 

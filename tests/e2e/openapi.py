@@ -103,6 +103,21 @@ if not validate(claimed, {"outcome": "claimed"}) or not validate(claimed, {"surp
     failures += 1
     print("not ok openapi: an answer that is not as it should be is noticed")
 
+meta = "?meta=true"
+known = {"fence", "version", "lease_left_ms", "retain_left_ms", "mine", "taken_over", "changed"}
+
+
+def everything(name, wanted, parts, **how):
+    """The same with all that is known, and all of it is there."""
+    answer = check(name, wanted, parts, query=meta, **how)
+    missing = known - set(answer)
+    if missing:
+        global failures
+        failures += 1
+        print(f"not ok openapi: {name} with meta=true, {wanted}: no {sorted(missing)}")
+    return answer
+
+
 seen = set()
 raw = {"Content-Type": "application/octet-stream"}
 here = {"scope": "openapi", "key": "k%2F1"}
@@ -142,6 +157,28 @@ check("forget", 200, other)
 token = check("claim", 201, other)["token"]
 check("publish", 200, other, body={"token": token, "value": None})
 check("claim", 409, other)
+
+own = {"scope": "openapi", "key": "own"}
+token = "000102030405060708090a0b0c0d0e0f"
+version = everything("peek", 404, own)["version"]
+everything("claim", 201, own, body={"token": token})
+check("peek", 409, own, query="?seen=" + version)
+version = everything("peek", 409, own, fields={"Once-Token": token})["version"]
+check("peek", 409, own, query="?seen=" + version, fields={"Prefer": "wait=0"})
+everything("claim", 409, own, body={"wait_ms": 0})
+everything("claim", 422, own, body={"fingerprint": "other"})
+everything("renew", 200, own, body={"token": token})
+everything("release", 409, own, fields={"Once-Token": "0" * 32})
+everything("release", 200, own, fields={"Once-Token": token})
+everything("claim", 201, own, body={"token": token})
+everything("publish", 200, own, body={"token": token, "value": "v"})
+everything("publish", 200, own, body=b"v", fields=dict(raw, **{"Once-Token": token}))
+everything("claim", 200, own)
+check("peek", 200, own, query=meta + "&seen=" + version)
+everything("forget", 200, own)
+problem("claim", own, body={"token": token}, fields={"Idempotency-Key": "a"})
+problem("peek", own, query="?seen=x")
+problem("peek", own, query="?meta=yes")
 
 page = check("list", 200, query="?scope=openapi&limit=1")
 check("claim", 201, here)
