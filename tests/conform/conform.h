@@ -30,6 +30,7 @@
     CASE_ON(suite, name, tiered_sqlite, "tiered-sqlite")                                       \
     CASE_ON(suite, name, remote, "remote")                                                     \
     CASE_ON(suite, name, remote_sqlite, "remote-sqlite")                                       \
+    CASE_ON(suite, name, http, "http")                                                         \
     CASE_ON(suite, name, redis, "redis")                                                       \
     CASE_ON(suite, name, redis_cluster, "redis-cluster")                                       \
     CASE_ON(suite, name, postgres, "postgres")                                                 \
@@ -44,6 +45,7 @@
     CASE_ON(suite, name, sqlite, "sqlite")                                                     \
     CASE_ON(suite, name, remote, "remote")                                                     \
     CASE_ON(suite, name, remote_sqlite, "remote-sqlite")                                       \
+    CASE_ON(suite, name, http, "http")                                                         \
     CASE_ON(suite, name, postgres, "postgres")                                                 \
     CASE_ON(suite, name, pgbouncer, "pgbouncer")                                               \
     CASES_ON_MESSAGES(suite, name)                                                             \

@@ -18,7 +18,7 @@
 #define FROM_COORD (UINT64_C(1) << 63) /* in a version: see store/tiered.c */
 
 enum {
-    STORES_MAX = 9,
+    STORES_MAX = 10,
     TOKENS = 5,
     VALUES = 5,
     PRINTS = 3,
@@ -29,8 +29,8 @@ enum {
     HANDS = 2,
 };
 
-static const char *const compared[] = { "memory", "sqlite", "tiered", "tiered-sqlite",
-                                        "remote" };
+static const char *const compared[] = { "memory",        "sqlite", "tiered",
+                                        "tiered-sqlite", "remote", "http" };
 static const char *const compared_servers[] = { "redis", "redis-cluster", "postgres",
                                                 "tiered-fleet" };
 

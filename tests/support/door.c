@@ -2,6 +2,7 @@
 #include "tests/support/door.h"
 
 #include "base/check.h"
+#include "daemon/http_door.h"
 #include "daemon/listen.h"
 #include "daemon/resp_door.h"
 
@@ -10,6 +11,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
+
+enum { CONNECTIONS_MAX = 400 };
 
 struct daemon {
     struct carried carried;
@@ -23,9 +26,10 @@ struct daemon {
     struct conns conns;
     struct bounds bounds;
     struct resp_door resp;
-    struct listener listener;
+    struct http_door http;
+    struct listener listeners[DOORS];
     uint64_t accepted; /* as last seen */
-    char path[96], url[DAEMON_URL_BYTES];
+    char path[96], http_path[96], url[DAEMON_URL_BYTES];
 };
 
 static int64_t now_ms(void *ctx)
@@ -50,10 +54,21 @@ static bool daemon_go(struct carried *carried)
     return accepted || dirty || !list_empty(&d->conns.dirty);
 }
 
-static void open_door(struct daemon *d)
+static void listen_at(struct daemon *d, const struct door *door, void *ctx, const char *path)
 {
     struct err err;
     char address[128];
+    struct listener *l = &d->listeners[door->id];
+    *l = (struct listener){ .conns = &d->conns, .door = door, .door_ctx = ctx };
+    snprintf(address, sizeof address, "unix:%s", path);
+    int r = listener_open(l, address, &err);
+    if (r) fprintf(stderr, "door: %s\n", err.text);
+    CHECK(r == 0);
+}
+
+static void open_doors(struct daemon *d)
+{
+    struct err err;
     d->resp = (struct resp_door){ .engine = d->engine,
                                   .loop = &d->world->loop,
                                   .conns = &d->conns,
@@ -63,12 +78,15 @@ static void open_door(struct daemon *d)
                                   .durable = d->store->caps & CAP_DURABLE };
     CHECK(bounds_init(&d->bounds, d->engine, &d->world->loop, &d->world->rng.base, &err) == 0);
     CHECK(resp_door_init(&d->resp, d->options.value_bytes_max, &d->world->rng.base, &err) == 0);
-    d->listener =
-        (struct listener){ .conns = &d->conns, .door = &resp_door, .door_ctx = &d->resp };
-    snprintf(address, sizeof address, "unix:%s", d->path);
-    int r = listener_open(&d->listener, address, &err);
-    if (r) fprintf(stderr, "door: %s\n", err.text);
-    CHECK(r == 0);
+    d->http = (struct http_door){ .engine = d->engine,
+                                  .loop = &d->world->loop,
+                                  .conns = &d->conns,
+                                  .bounds = &d->bounds,
+                                  .auth = d->options.auth,
+                                  .wall = d->world->env.wall };
+    http_door_init(&d->http, d->options.value_bytes_max, &d->world->rng.base);
+    listen_at(d, &resp_door, &d->resp, d->path);
+    listen_at(d, &http_door, &d->http, d->http_path);
 }
 
 void daemon_resume(struct daemon *d)
@@ -88,10 +106,10 @@ void daemon_resume(struct daemon *d)
     config.patience_ms = d->options.patience_ms;
     CHECK(engine_open(d->store, &d->world->env, &config, &d->engine, &err) == 0);
     CHECK(uv_loop_init(&d->uv) == 0);
-    conns_init(&d->conns, &d->uv, &d->world->loop, &limits, 100);
+    conns_init(&d->conns, &d->uv, &d->world->loop, &limits, CONNECTIONS_MAX);
     d->conns.clock = (struct clock){ .now_ms = now_ms, .ctx = d };
     d->accepted = 0;
-    open_door(d);
+    open_doors(d);
     d->io = (struct io){ .fd = uv_backend_fd(&d->uv), .events = POLLIN, .ready = io_ready };
     CHECK(io_add(&d->world->loop, &d->io, &err) == 0);
     d->running = true;
@@ -103,18 +121,20 @@ void daemon_pause(struct daemon *d)
     d->running = false;
     io_remove(&d->world->loop, &d->io);
     conns_close(&d->conns, CLOSE_SHUTDOWN);
-    listener_close(&d->listener);
+    for (size_t i = 0; i < DOORS; i++) listener_close(&d->listeners[i]);
     uv_run(&d->uv, UV_RUN_DEFAULT);
     CHECK(uv_loop_close(&d->uv) == 0);
     engine_stop(d->engine);
     world_settle(d->world);
     CHECK(engine_idle(d->engine));
     resp_door_fini(&d->resp);
+    http_door_fini(&d->http);
     bounds_fini(&d->bounds);
     conns_fini(&d->conns);
     engine_free(d->engine);
     d->engine = NULL;
     unlink(d->path);
+    unlink(d->http_path);
 }
 
 static void daemon_end(struct carried *carried)
@@ -141,6 +161,7 @@ struct daemon *daemon_start(struct world *w, struct store *store,
     if (!d->options.value_bytes_max) d->options.value_bytes_max = VALUE_BYTES_MAX_DEFAULT;
     if (!d->options.patience_ms) d->options.patience_ms = 5000;
     snprintf(d->path, sizeof d->path, "%s/%zu.sock", world_dir(w), ++w->file_count);
+    snprintf(d->http_path, sizeof d->http_path, "%s/%zu.http", world_dir(w), w->file_count);
     snprintf(d->url, sizeof d->url, "once://%s", d->path);
     d->carried = (struct carried){ .go = daemon_go, .end = daemon_end };
     link_init(&d->carried.link);
@@ -157,6 +178,16 @@ void daemon_stop(struct daemon *d)
 const char *daemon_socket(const struct daemon *d)
 {
     return d->path;
+}
+
+const char *daemon_http_socket(const struct daemon *d)
+{
+    return d->http_path;
+}
+
+struct store *daemon_store(const struct daemon *d)
+{
+    return d->store;
 }
 
 const char *daemon_url(const struct daemon *d)

@@ -1,7 +1,7 @@
-/* door.h - a daemon in the process: an engine, and a door in front of it, on the loop and the clock
- * of a world.
+/* door.h - a daemon in the process: an engine, and both doors in front of it, on the loop and the
+ * clock of a world.
  *
- * It is reached through a socket in the world's directory. Whatever turns the world (world_settle(),
+ * It is reached through sockets in the world's directory, one for each door. Whatever turns the world (world_settle(),
  * world_advance(), ...) carries the daemon, too; time passes for both at once, and only when the
  * test says so. */
 #ifndef TESTS_SUPPORT_DOOR_H
@@ -25,8 +25,10 @@ struct daemon *daemon_start(struct world *w, struct store *store,
                             const struct daemon_options *options);
 void daemon_stop(struct daemon *d); /* its connections are closed, its store is, too */
 
-const char *daemon_socket(const struct daemon *d); /* its path */
-const char *daemon_url(const struct daemon *d);    /* "once:///..." */
+const char *daemon_socket(const struct daemon *d);      /* its path, for RESP */
+const char *daemon_http_socket(const struct daemon *d); /* the same, for HTTP */
+struct store *daemon_store(const struct daemon *d);     /* what it owns */
+const char *daemon_url(const struct daemon *d);         /* "once:///..." */
 struct engine_stats daemon_stats(const struct daemon *d);
 size_t daemon_connections(const struct daemon *d);
 size_t daemon_watches(const struct daemon *d);

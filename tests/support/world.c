@@ -3,6 +3,7 @@
 
 #include "base/check.h"
 #include "tests/support/door.h"
+#include "tests/support/http_store.h"
 
 #include <ftw.h>
 #include <poll.h>
@@ -177,7 +178,7 @@ static struct store *open_tiered_fleet(struct world *w)
     return open_tiers(w, open_redis(w), open_postgres(w));
 }
 
-/* ---- behind the RESP door of a daemon in this process ---- */
+/* ---- behind the doors of a daemon in this process ---- */
 
 static struct store *open_remote_on(struct world *w,
                                     struct store *(*open_behind)(struct world *))
@@ -199,6 +200,12 @@ static struct store *open_remote_sqlite(struct world *w)
     return open_remote_on(w, open_sqlite);
 }
 
+static struct store *open_http(struct world *w)
+{
+    if (!w->again) w->daemon = daemon_start(w, open_memory(w), NULL);
+    return http_store_open(w->daemon, &w->env);
+}
+
 const struct world_store world_stores[] = {
     { "memory", open_memory },
     { "sqlite", open_sqlite, .shared = true },
@@ -206,6 +213,7 @@ const struct world_store world_stores[] = {
     { "tiered-sqlite", open_tiered_sqlite, .two_planes = true },
     { "remote", open_remote, .daemon = true, .shared = true },
     { "remote-sqlite", open_remote_sqlite, .daemon = true, .shared = true },
+    { "http", open_http, .daemon = true, .shared = true },
     { "redis", open_redis, .own_fences = true, .hearsay = true, .tidy = true, .shared = true,
       .needs = { SERVER_REDIS } },
     { "redis-cluster", open_cluster, .own_fences = true, .hearsay = true, .tidy = true,
