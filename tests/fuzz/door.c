@@ -4,6 +4,7 @@
  * without it, which ends the connection. */
 #include "daemon/http_door.h"
 #include "daemon/http_session.h"
+#include "daemon/metrics.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/support/world.h"
 
@@ -18,6 +19,7 @@ struct peer {
     struct engine *engine;
     struct bounds bounds;
     struct http_door door;
+    struct metrics metrics;
     struct conns conns;
     struct conn *conn;
     uint8_t *in; /* what has come and was not used */
@@ -49,6 +51,15 @@ static void peer_open(struct peer *p)
     p->door.bounds = &p->bounds;
     p->door.wall = p->world.env.wall;
     http_door_init(&p->door, VALUE_BYTES_MAX, &p->world.rng.base);
+    p->metrics = (struct metrics){ .loop = &p->world.loop,
+                                   .engine = p->engine,
+                                   .store = p->store,
+                                   .plane = "coord",
+                                   .conns = &p->conns,
+                                   .bounds = &p->bounds,
+                                   .http_answered = p->door.answered };
+    metrics_init(&p->metrics, &p->world.env.wall);
+    p->door.metrics = &p->metrics;
     p->conn = calloc(1, sizeof *p->conn + http_door.session_bytes);
     CHECK(p->conn);
     p->conn->all = &p->conns;
