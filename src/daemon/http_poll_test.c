@@ -84,6 +84,21 @@ Test(http_poll, when_its_time_is_over_it_says_what_is)
     polled_close(&p);
 }
 
+/* Its time is for waiting: the look that follows has as much as it needs. */
+Test(http_poll, a_change_in_time_is_told_even_if_looking_takes_longer)
+{
+    struct polled p;
+    polled_open(&p, "Prefer: wait=1\r\n");
+    faulty_set(p.scene.store, VERB_PEEK, FAULT_HOLD, 1);
+    publish(&p.scene, p.owner, p.token, "v");
+    pass_ms(&p.scene, 2000);
+    hears(p.fd, "");
+    faulty_let_go(p.scene.store);
+    go(&p.scene);
+    hears(p.fd, OK_HEAD);
+    polled_close(&p);
+}
+
 Test(http_poll, five_seconds_unless_told_otherwise)
 {
     struct polled p;
