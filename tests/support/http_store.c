@@ -138,7 +138,10 @@ static void turn(struct task *task)
         struct op *op = container_of(at, struct op, link);
         if (op->verb != VERB_WATCH) h->current = op;
         op->watch_id = 1;
-        http_wire_says(op->verb) ? ask_door(h, op) : ask_behind(h, op);
+        if (http_wire_says(op->verb))
+            ask_door(h, op);
+        else
+            ask_behind(h, op);
     }
     for (struct link *at; (at = list_pop(&finished));)
         op_finish(container_of(at, struct op, link));

@@ -41,11 +41,12 @@ static void aim(struct words *w, const char *method, const struct op *op, const 
     buf_printf(&w->target, "%s?meta=true", behind);
 }
 
-static void put_token_hex(struct buf *out, const struct op *op)
+enum { TOKEN_HEX_BYTES = 2 * sizeof(struct token) + 1 };
+
+static const char *token_hex(const struct op *op, char out[TOKEN_HEX_BYTES])
 {
-    char text[2 * sizeof op->in.token.bytes + 1];
-    hex_encode(bytes_of(op->in.token.bytes, sizeof op->in.token.bytes), text);
-    buf_add(out, bytes_str(text));
+    hex_encode(bytes_of(op->in.token.bytes, sizeof op->in.token.bytes), out);
+    return out;
 }
 
 static void put_ms(struct words *w, const char *name, int64_t ms)
@@ -57,13 +58,12 @@ static void put_ms(struct words *w, const char *name, int64_t ms)
 
 static void start_json(struct words *w, const struct op *op)
 {
+    char hex[TOKEN_HEX_BYTES];
     w->type = "application/json";
     json_start(&w->json, &w->content);
     json_put_object(&w->json);
     json_put_key(&w->json, "token");
-    char text[2 * sizeof op->in.token.bytes + 1];
-    hex_encode(bytes_of(op->in.token.bytes, sizeof op->in.token.bytes), text);
-    json_put_cstring(&w->json, text);
+    json_put_cstring(&w->json, token_hex(op, hex));
 }
 
 static void claim_words(struct words *w, const struct op *op)
@@ -165,14 +165,11 @@ bool http_wire_says(enum verb verb)
 
 static void put_request(struct buf *out, const struct words *w, const struct op *op)
 {
+    char hex[TOKEN_HEX_BYTES];
     buf_printf(out, "%s ", w->method);
     buf_add(out, buf_bytes(&w->target));
     buf_add(out, bytes_str(" HTTP/1.1\r\nHost: localhost\r\n"));
-    if (w->owned) {
-        buf_add(out, bytes_str("Once-Token: "));
-        put_token_hex(out, op);
-        buf_add(out, bytes_str("\r\n"));
-    }
+    if (w->owned) buf_printf(out, "Once-Token: %s\r\n", token_hex(op, hex));
     if (w->waits) buf_printf(out, "Prefer: wait=%lld\r\n", (long long)DURATION_MS_MAX / 1000);
     if (w->type) buf_printf(out, "Content-Type: %s\r\n", w->type);
     if (w->type) buf_printf(out, "Content-Length: %zu\r\n", w->content.len);
