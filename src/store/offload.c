@@ -29,6 +29,8 @@ enum {
     POLL_MS_MIN = 5,    /* without a descriptor: look after this, and half as long again ... */
     POLL_MS_MAX = 100,  /* ... up to this */
     FOREIGN_GAP_MS = 1, /* after a look, let writes gather for so long */
+    GATHER_US_MAX = 5000,
+    GATHER_SKIP_MAX = 64,
 };
 
 struct offload {
@@ -49,6 +51,8 @@ struct offload {
     uint64_t connects;        /* of the inner store, after the last batch */
 
     int64_t looked_ms; /* worker only: for foreign writes */
+    unsigned in_vain;  /* worker only: waits for more that were not worth it, in a row ... */
+    unsigned skip;     /* ... so it does not wait after so many batches */
     pthread_t thread;
     bool started;
     int work_fd; /* wakes the worker */
@@ -156,20 +160,45 @@ static void hand_back(struct offload *o, struct op **ops, size_t count)
     if (was_empty) loop_wake(o->base.loop);
 }
 
-/* Who was answered often asks again at once. Where a batch has a price of its own, a few that
- * wait already let them catch up. */
-static void gather(struct offload *o)
+static int64_t gather_us(const struct gather *want, int64_t took_us)
+{
+    int64_t part_us = want->part ? took_us / want->part : 0;
+    if (part_us > GATHER_US_MAX) part_us = GATHER_US_MAX;
+    return part_us > want->us ? part_us : want->us;
+}
+
+/* Until so many are queued, or the time is up: how many are. */
+static size_t wait_for(struct offload *o, int64_t us)
+{
+    struct pollfd fd = { .fd = o->work_fd, .events = POLLIN };
+    struct timespec limit = { us / 1000000, us % 1000000 * 1000 };
+    if (ppoll(&fd, 1, &limit, NULL) > 0) unpoke(o);
+    pthread_mutex_lock(&o->lock);
+    size_t queued = o->queued_count;
+    pthread_mutex_unlock(&o->lock);
+    return queued;
+}
+
+/* Who was answered often asks again at once. Where a batch has a price of its own, those that wait
+ * already let them catch up, if that pays: if the batch grows by a larger part than the wait is of
+ * the time that a batch takes. Where it did not, it is tried less often. */
+static void gather(struct offload *o, int64_t took_us)
 {
     const struct gather *want = &o->inner->gather;
+    int64_t limit_us = gather_us(want, took_us);
+    if (!limit_us || (o->skip && o->skip--)) return;
     pthread_mutex_lock(&o->lock);
     size_t enough = o->expected < want->ops ? o->expected : want->ops;
-    bool few = o->queued_count > 0 && o->queued_count < enough;
+    size_t before = o->queued_count;
+    bool few = before > 0 && before < enough;
     if (few) o->awaited = enough;
     pthread_mutex_unlock(&o->lock);
     if (!few) return;
-    struct pollfd fd = { .fd = o->work_fd, .events = POLLIN };
-    struct timespec limit = { want->us / 1000000, want->us % 1000000 * 1000 };
-    if (ppoll(&fd, 1, &limit, NULL) > 0) unpoke(o);
+    size_t after = wait_for(o, limit_us);
+    bool paid =
+        after >= enough || (int64_t)(after - before) * took_us > (int64_t)before * limit_us;
+    o->in_vain = paid ? 0 : o->in_vain + 1;
+    if (!paid) o->skip = o->in_vain < 6 ? 1u << o->in_vain : GATHER_SKIP_MAX;
 }
 
 static bool stopped(struct offload *o)
@@ -211,9 +240,11 @@ static void *worker(void *ctx)
             continue;
         }
         if (new_watch(ops, count)) poll_ms = POLL_MS_MIN;
+        int64_t began_us = clock_measure_us();
         o->inner->class->exec(o->inner, ops, count);
+        int64_t took_us = clock_measure_us() - began_us;
         hand_back(o, ops, count);
-        gather(o);
+        gather(o, took_us);
         if (watching) look_while_busy(o, &poll_ms);
     }
     return NULL;

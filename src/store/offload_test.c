@@ -241,6 +241,22 @@ Test(offload, who_does_not_ask_again_is_not_waited_for_for_long)
     op_free(waiting);
 }
 
+/* The second time it would wait for an hour. */
+Test(offload, what_was_not_worth_a_wait_is_not_waited_for_again_at_once)
+{
+    struct op *first, *waiting;
+    gated.base.gather = (struct gather){ .ops = 8, .us = 1000 };
+    waiting = one_waits_behind(&first, finished);
+    turn_until(2);
+    op_free(first);
+    op_free(waiting);
+    gated.base.gather = (struct gather){ .ops = 8, .us = 3600 * INT64_C(1000000) };
+    waiting = one_waits_behind(&first, finished);
+    turn_until(4);
+    op_free(first);
+    op_free(waiting);
+}
+
 Test(offload, enough_that_wait_already_wait_for_nobody)
 {
     gated.base.gather = (struct gather){ .ops = 1, .us = 3600 * INT64_C(1000000) };

@@ -76,10 +76,12 @@ struct store_class {
     bool (*foreign_wrote)(struct store *); /* has anybody else written since the last call? */
 };
 
-/* A batch of fewer ops waits for more, but not longer than this. 0: never. */
+/* A batch of fewer ops waits for more, but not longer than this, or than this part of the time that
+ * the last one took. 0: never. */
 struct gather {
     unsigned ops;
     int64_t us;
+    unsigned part; /* 2: half of it */
 };
 
 struct store {
