@@ -306,6 +306,34 @@ is "SIGHUP: it goes on" "$(r PING)" "PONG"
 stop TERM
 is "and ends well" "$status" 0
 
+# ---- a service manager -------------------------------------------------------------------------
+
+# Every datagram as a line, until STOPPING.
+python3 - "$work/notify" >manager <<'END' &
+import socket, sys
+s = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+s.bind(sys.argv[1])
+said = ""
+while "STOPPING" not in said:
+    said = s.recv(4096).decode()
+    print(said.replace("\n", " "), flush=True)
+END
+manager=$!
+until_heard() { # PATTERN TIMES
+    local end=$((SECONDS + limit))
+    until [ "$(grep -c "$1" manager)" -ge "$2" ]; do [ $SECONDS -lt $end ] || return 1; done
+}
+until [ -S notify ] || ! kill -0 $manager 2>/dev/null; do :; done
+NOTIFY_SOCKET=$work/notify start
+until_heard '^READY=1' 1
+report $? "a service manager hears that it is ready"
+kill -HUP "$daemon"
+until_heard '^RELOADING=1 MONOTONIC_USEC=[0-9]' 1 && until_heard '^READY=1' 2
+report $? "that it reloads, and is ready again"
+stop TERM
+timeout $limit tail --pid=$manager -s 0.02 -f /dev/null
+like "and that it stops" "$(tail -n 1 manager)" "STOPPING=1*"
+
 # ---- a fleet -----------------------------------------------------------------------------------
 
 # Two daemons on one Redis and one PostgreSQL, where tests/run has them up.
