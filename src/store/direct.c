@@ -18,12 +18,6 @@ struct direct {
     struct watches watches;
 };
 
-static void finish_all(struct list *finished)
-{
-    for (struct link *at; (at = list_pop(finished));)
-        op_finish(container_of(at, struct op, link));
-}
-
 static void direct_run(struct task *task)
 {
     struct direct *d = container_of(task, struct direct, task);
@@ -34,11 +28,7 @@ static void direct_run(struct task *task)
     if (count) d->inner->class->exec(d->inner, ops, count);
     for (size_t i = 0; i < count; i++) watches_settle(&d->watches, ops[i], &d->finished);
     if (!list_empty(&d->queue)) task_post(d->base.loop, &d->task);
-
-    struct list finished;
-    list_init(&finished);
-    list_take(&finished, &d->finished);
-    finish_all(&finished);
+    ops_finish(&d->finished);
 }
 
 static void direct_submit(struct store *s, struct op *op)

@@ -75,6 +75,14 @@ void op_finish(struct op *op)
     frame.done(op, frame.ctx);
 }
 
+void ops_finish(struct list *ops)
+{
+    struct list now;
+    list_init(&now);
+    list_take(&now, ops);
+    for (struct link *at; (at = list_pop(&now));) op_finish(container_of(at, struct op, link));
+}
+
 void op_fail(struct op *op, int code, const char *text)
 {
     op_clear_answer(op);

@@ -152,6 +152,7 @@ void op_push(struct op *op, op_done *done, void *ctx);
 
 /* Innermost frame first. Only from inside loop_turn(), never from inside submit. */
 void op_finish(struct op *op);
+void ops_finish(struct list *ops); /* those in it now; what comes meanwhile stays */
 void op_fail(struct op *op, int code, const char *text); /* sets err, then op_finish() */
 
 /* Forgets the previous answer; called before an op is (re)executed. */

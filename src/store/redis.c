@@ -53,15 +53,6 @@ void redis_refuse_all(struct redis *r, struct list *ops, int code, const char *t
         redis_refuse(r, container_of(at, struct op, link), code, text);
 }
 
-static void tell_finished(struct redis *r)
-{
-    struct list finished;
-    list_init(&finished);
-    list_take(&finished, &r->finished);
-    for (struct link *at; (at = list_pop(&finished));)
-        op_finish(container_of(at, struct op, link));
-}
-
 /* ---- lanes ---- */
 
 static bool lane_waits(struct lane *l)
@@ -231,7 +222,7 @@ static void redis_turn(struct task *task)
         struct node *n = container_of(at, struct node, link);
         for (unsigned i = 0; i < r->options.lanes; i++) lane_flush(&n->lanes[i]);
     }
-    tell_finished(r);
+    ops_finish(&r->finished);
 }
 
 void redis_flush_later(struct redis *r)

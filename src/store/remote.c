@@ -61,15 +61,6 @@ static void refuse_queued(struct remote *r, const char *text)
         refuse(r, container_of(at, struct op, link), ERR_UNAVAILABLE, text);
 }
 
-static void tell_finished(struct remote *r)
-{
-    struct list finished;
-    list_init(&finished);
-    list_take(&finished, &r->finished);
-    for (struct link *at; (at = list_pop(&finished));)
-        op_finish(container_of(at, struct op, link));
-}
-
 /* ---- watches ---- */
 
 static struct bytes watch_key(const struct map_node *n)
@@ -217,7 +208,7 @@ static void remote_turn(struct task *task)
 {
     struct remote *r = container_of(task, struct remote, turn);
     flush(r);
-    tell_finished(r);
+    ops_finish(&r->finished);
     watch_deadlines(r);
 }
 

@@ -468,11 +468,7 @@ static void watch_at_coord_done(struct op *op, void *ctx)
 static void refuse_run(struct task *task)
 {
     struct tiered *t = container_of(task, struct tiered, refuse);
-    struct list refused;
-    list_init(&refused);
-    list_take(&refused, &t->refused);
-    for (struct link *at; (at = list_pop(&refused));)
-        op_finish(container_of(at, struct op, link));
+    ops_finish(&t->refused);
 }
 
 /* Fails an op from inside submit: it is told in the next turn. */

@@ -97,11 +97,7 @@ void flight_answer(struct flight *f, const struct op *answered)
 static void tell_arrived(struct task *task)
 {
     struct net *net = container_of(task, struct net, task);
-    struct list arrived;
-    list_init(&arrived);
-    list_take(&arrived, &net->arrived);
-    for (struct link *at; (at = list_pop(&arrived));)
-        op_finish(container_of(at, struct op, link));
+    ops_finish(&net->arrived);
 }
 
 static void timed_out(struct timer *t)

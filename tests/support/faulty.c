@@ -21,11 +21,7 @@ struct faulty {
 static void tell(struct task *task)
 {
     struct faulty *f = container_of(task, struct faulty, task);
-    struct list refused;
-    list_init(&refused);
-    list_take(&refused, &f->refused);
-    for (struct link *at; (at = list_pop(&refused));)
-        op_finish(container_of(at, struct op, link));
+    ops_finish(&f->refused);
 }
 
 static void refuse(struct faulty *f, struct op *op, int code)
