@@ -64,7 +64,9 @@ enum once_outcome {
     ONCE_MISMATCH = 6,     /* same key, other fingerprint */
     ONCE_LOST = 7,  /* not yours any more; value is the canonical answer if there is one */
     ONCE_OK = 8,    /* published, released, renewed, forgotten */
-    ONCE_ABSENT = 9 /* peek, forget: there is no record */
+    ONCE_ABSENT = 9, /* peek, forget: there is no record */
+    ONCE_REFUSED = 10, /* runs: what is there does not allow it; error says why */
+    ONCE_CONFLICT = 11 /* runs: it has changed since you looked; look again */
 };
 
 enum once_error_code {

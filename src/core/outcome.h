@@ -23,7 +23,11 @@
       "same key, other fingerprint")                                                           \
     X(OUTCOME_LOST, 7, "lost", 409, "[lost,value?]", 5, false, "not yours any more")           \
     X(OUTCOME_OK, 8, "ok", 200, "+OK", 0, false, "done as asked")                              \
-    X(OUTCOME_ABSENT, 9, "absent", 404, "[absent]", 6, false, "there is no record")
+    X(OUTCOME_ABSENT, 9, "absent", 404, "[absent]", 6, false, "there is no record")            \
+    X(OUTCOME_REFUSED, 10, "refused", 422, "-REFUSED", 8, false,                               \
+      "what is there does not allow it")                                                       \
+    X(OUTCOME_CONFLICT, 11, "conflict", 409, "-CONFLICT", 9, true,                             \
+      "it has changed since you looked; look again")
 
 #define OUTCOME_ENUM(id, value, name, http, resp, exit, retryable, text) id = value,
 enum outcome { OUTCOME_LIST(OUTCOME_ENUM) };

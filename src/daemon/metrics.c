@@ -107,7 +107,7 @@ static void write_build(struct reading *r, const struct family *f)
 static void write_claims(struct reading *r, const struct family *f)
 {
     for (int o = 1; o <= OUTCOMES; o++)
-        if (o != OUTCOME_OK && o != OUTCOME_ABSENT && o != OUTCOME_LOST) /* of other verbs */
+        if (o < OUTCOME_LOST) /* those behind are of other verbs */
             write_labeled(r, f, "outcome", outcome_name((enum outcome)o),
                           r->engine.outcomes[o]);
 }
@@ -120,7 +120,7 @@ static bool is_asked(enum verb verb)
 
 static void write_times(struct reading *r, const struct family *f)
 {
-    for (int v = 0; v < VERBS; v++) {
+    for (int v = 0; v < CLAIM_VERBS; v++) {
         struct exposition_label labels[] = { { "verb", verb_info[v].name }, { 0 } };
         if (is_asked((enum verb)v))
             exposition_histogram(r->out, f->name, labels, &r->engine.times[v], &histogram_us);

@@ -89,6 +89,8 @@ static void write_outcome(struct resp_writer *w, struct call *call, struct blob 
     case OUTCOME_OK:
         resp_simple(w, "OK");
         return;
+    case OUTCOME_REFUSED:
+    case OUTCOME_CONFLICT: /* of runs */
     case OUTCOME_CACHED:
     case OUTCOME_LOST:
     case OUTCOME_TIMED_OUT:

@@ -17,8 +17,9 @@ struct lanes {
 
 static struct store *lane_of(const struct lanes *l, const struct op *op)
 {
-    if (op->frame.len == 0) return l->lanes[0];
-    return l->lanes[siphash13(l->seed, op->frame) % l->count];
+    struct bytes same = op->frame.len ? op->frame : op->lane;
+    if (same.len == 0) return l->lanes[0];
+    return l->lanes[siphash13(l->seed, same) % l->count];
 }
 
 static void lanes_submit(struct store *s, struct op *op)

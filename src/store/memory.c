@@ -20,7 +20,7 @@ struct memory {
 };
 
 /* A record and, behind it, its key frame and fingerprint. */
-struct entry {
+struct cell {
     struct map_node node;
     struct heap_node gone;
     struct record record;
@@ -28,80 +28,80 @@ struct entry {
     uint8_t memory[];
 };
 
-static struct bytes entry_frame(const struct map_node *n)
+static struct bytes cell_frame(const struct map_node *n)
 {
-    const struct entry *e = container_of(n, struct entry, node);
+    const struct cell *e = container_of(n, struct cell, node);
     return bytes_of(e->memory, e->frame_len);
 }
 
-static size_t entry_bytes(const struct entry *e)
+static size_t cell_bytes(const struct cell *e)
 {
     return sizeof *e + e->frame_len + e->record.fingerprint.len +
            blob_bytes(e->record.value).len;
 }
 
-static struct entry *entry_of(struct map_node *n)
+static struct cell *cell_of(struct map_node *n)
 {
-    return n ? container_of(n, struct entry, node) : NULL;
+    return n ? container_of(n, struct cell, node) : NULL;
 }
 
-static struct entry *entry_new(struct bytes frame, struct bytes fingerprint)
+static struct cell *cell_new(struct bytes frame, struct bytes fingerprint)
 {
-    struct entry *e = malloc(sizeof *e + frame.len + fingerprint.len);
+    struct cell *e = malloc(sizeof *e + frame.len + fingerprint.len);
     if (!e) return NULL;
-    *e = (struct entry){ .frame_len = (uint16_t)frame.len };
+    *e = (struct cell){ .frame_len = (uint16_t)frame.len };
     heap_node_init(&e->gone);
     memcpy(e->memory, frame.data, frame.len);
     if (fingerprint.len) memcpy(e->memory + frame.len, fingerprint.data, fingerprint.len);
     return e;
 }
 
-static void entry_remove(struct memory *m, struct entry *e)
+static void cell_remove(struct memory *m, struct cell *e)
 {
-    m->bytes -= entry_bytes(e);
+    m->bytes -= cell_bytes(e);
     map_remove(&m->records, &e->node);
     heap_remove(&m->by_gone, &e->gone);
     blob_unref(e->record.value);
     free(e);
 }
 
-static void entry_drop(struct memory *m, struct entry *e)
+static void cell_drop(struct memory *m, struct cell *e)
 {
     if (e->record.fence > m->fence_floor) m->fence_floor = e->record.fence;
-    entry_remove(m, e);
+    cell_remove(m, e);
 }
 
-/* Keeps the entry's own copy of the fingerprint and swaps the reference to the value. */
-static void entry_set(struct memory *m, struct entry *e, const struct record *next)
+/* Keeps the cell's own copy of the fingerprint and swaps the reference to the value. */
+static void cell_set(struct memory *m, struct cell *e, const struct record *next)
 {
     struct blob *before = e->record.value;
     e->record = *next;
     e->record.fingerprint = bytes_of(e->memory + e->frame_len, next->fingerprint.len);
     blob_ref(e->record.value);
     blob_unref(before);
-    m->bytes += entry_bytes(e);
+    m->bytes += cell_bytes(e);
     heap_add(&m->by_gone, &e->gone, record_gone_at_ms(&e->record));
 }
 
-static int put(struct memory *m, struct op *op, struct entry *e, const struct record *next)
+static int put(struct memory *m, struct op *op, struct cell *e, const struct record *next)
 {
     if (e && bytes_eq(e->record.fingerprint, next->fingerprint)) {
-        m->bytes -= entry_bytes(e);
+        m->bytes -= cell_bytes(e);
         heap_remove(&m->by_gone, &e->gone);
-        entry_set(m, e, next);
+        cell_set(m, e, next);
         return 0;
     }
-    struct entry *fresh = entry_new(op->frame, next->fingerprint);
+    struct cell *fresh = cell_new(op->frame, next->fingerprint);
     if (!fresh) return ERR_NOMEM;
-    if (e) entry_remove(m, e); /* replaced, not dropped: the next fence is above its own */
+    if (e) cell_remove(m, e); /* replaced, not dropped: the next fence is above its own */
     map_insert(&m->records, &fresh->node);
-    entry_set(m, fresh, next);
+    cell_set(m, fresh, next);
     return 0;
 }
 
 static void exec_keyed(struct memory *m, struct op *op, int64_t now_ms)
 {
-    struct entry *e = entry_of(map_find(&m->records, op->frame));
+    struct cell *e = cell_of(map_find(&m->records, op->frame));
     struct moment at = { .now_ms = now_ms, .fence_floor = m->fence_floor };
     struct verdict v = op_decide(op, e ? &e->record : NULL, at);
     if (v.change == CHANGE_PUT && put(m, op, e, &v.next)) {
@@ -109,18 +109,18 @@ static void exec_keyed(struct memory *m, struct op *op, int64_t now_ms)
         err_set(&op->err, ERR_NOMEM, "out of memory; nothing was changed");
         return;
     }
-    if (v.change == CHANGE_DROP) entry_drop(m, e);
+    if (v.change == CHANGE_DROP) cell_drop(m, e);
     op->changed = v.change != CHANGE_NONE;
 }
 
 static void exec_expire(struct memory *m, struct op *op, int64_t now_ms)
 {
     for (struct heap_node *n; op->count < op->limit && (n = heap_first(&m->by_gone));) {
-        struct entry *e = container_of(n, struct entry, gone);
+        struct cell *e = container_of(n, struct cell, gone);
         if (rules_expire(&e->record, NULL, (struct moment){ .now_ms = now_ms }).change !=
             CHANGE_DROP)
             break;
-        entry_drop(m, e);
+        cell_drop(m, e);
         op->count++;
     }
     op->changed = op->count > 0;
@@ -132,7 +132,7 @@ static void exec_expire(struct memory *m, struct op *op, int64_t now_ms)
 struct page {
     struct op *op;
     int64_t now_ms;
-    struct entry **entries;
+    struct cell **cells;
     size_t count;
 };
 
@@ -145,8 +145,8 @@ static int key_cmp(const struct key *a, const struct key *b)
 static bool page_visit(struct map_node *n, void *ctx)
 {
     struct page *p = ctx;
-    struct entry *e = entry_of(n);
-    struct key key = key_unframe(entry_frame(n));
+    struct cell *e = cell_of(n);
+    struct key key = key_unframe(cell_frame(n));
     if (!record_live(&e->record, p->now_ms)) return true;
     if (!p->op->all_scopes && !bytes_eq(key.scope, p->op->key.scope)) return true;
     if (key_cmp(&key, &p->op->key) <= 0) return true;
@@ -154,7 +154,7 @@ static bool page_visit(struct map_node *n, void *ctx)
     size_t low = 0, high = p->count;
     while (low < high) {
         size_t mid = (low + high) / 2;
-        struct key other = key_unframe(entry_frame(&p->entries[mid]->node));
+        struct key other = key_unframe(cell_frame(&p->cells[mid]->node));
         if (key_cmp(&key, &other) < 0)
             high = mid;
         else
@@ -162,24 +162,24 @@ static bool page_visit(struct map_node *n, void *ctx)
     }
     if (low > p->op->limit) return true;
     size_t kept = p->count <= p->op->limit ? p->count++ : p->op->limit;
-    memmove(p->entries + low + 1, p->entries + low, (kept - low) * sizeof *p->entries);
-    p->entries[low] = e;
+    memmove(p->cells + low + 1, p->cells + low, (kept - low) * sizeof *p->cells);
+    p->cells[low] = e;
     return true;
 }
 
 static void exec_scan(struct memory *m, struct op *op, int64_t now_ms)
 {
     struct page p = { .op = op, .now_ms = now_ms };
-    p.entries = malloc((op->limit + 1) * sizeof *p.entries);
-    int r = p.entries ? 0 : ERR_NOMEM;
+    p.cells = malloc((op->limit + 1) * sizeof *p.cells);
+    int r = p.cells ? 0 : ERR_NOMEM;
     if (!r) map_each(&m->records, page_visit, &p);
     for (size_t i = 0; !r && i < p.count && i < op->limit; i++) {
-        struct key key = key_unframe(entry_frame(&p.entries[i]->node));
-        r = scan_add(&op->scan, &key, &p.entries[i]->record, now_ms);
+        struct key key = key_unframe(cell_frame(&p.cells[i]->node));
+        r = scan_add(&op->scan, &key, &p.cells[i]->record, now_ms);
     }
     op->scan.more = p.count > op->limit;
     op->out.outcome = OUTCOME_OK;
-    free(p.entries);
+    free(p.cells);
     if (!r) return;
     op_clear_answer(op);
     err_set(&op->err, r, "out of memory while listing");
@@ -193,7 +193,7 @@ struct counting {
 static bool count_visit(struct map_node *n, void *ctx)
 {
     struct counting *c = ctx;
-    const struct record *r = &entry_of(n)->record;
+    const struct record *r = &cell_of(n)->record;
     if (!record_live(r, c->now_ms))
         c->stats->gone++;
     else if (r->state == RECORD_DONE)
@@ -240,7 +240,7 @@ static void memory_exec(struct store *s, struct op **ops, size_t count)
 static void drop_all(struct memory *m)
 {
     for (struct heap_node *n; (n = heap_first(&m->by_gone));)
-        entry_drop(m, container_of(n, struct entry, gone));
+        cell_drop(m, container_of(n, struct cell, gone));
 }
 
 void memory_flush(struct store *s)
@@ -269,7 +269,7 @@ static int memory_open(const char *rest, const struct store_env *env, struct sto
     struct memory *m = calloc(1, sizeof *m);
     if (!m) return err_set(reterr, ERR_NOMEM, "out of memory opening memory:");
     uint64_t seed[2] = { rng_u64(env->rng), rng_u64(env->rng) };
-    if (map_init(&m->records, entry_frame, seed)) {
+    if (map_init(&m->records, cell_frame, seed)) {
         free(m);
         return err_set(reterr, ERR_NOMEM, "out of memory opening memory:");
     }

@@ -55,6 +55,7 @@ void op_free(struct op *op)
 {
     if (!op) return;
     CHECK(!link_used(&op->link));
+    op->run = NULL; /* what it was told is the submitter's */
     op_clear_answer(op);
     blob_unref(op->in.value);
     free(op);
@@ -97,6 +98,8 @@ void op_clear_answer(struct op *op)
     op->err.code = 0;
     op->changed = op->answers = false;
     op->count = 0;
+    if (verb_is_run(op->verb) && op->run) run_ask_clear(op->run);
+    if (verb_is_buffer(op->verb) && op->buffer) buffer_ask_clear(op->buffer);
     free(op->facts);
     op->facts = NULL;
     scan_clear(&op->scan);

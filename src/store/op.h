@@ -13,8 +13,10 @@
 #include "base/list.h"
 #include "core/key.h"
 #include "core/rules.h"
+#include "store/run_op.h"
 
-/* id, name, changes the store, has a key, rule */
+/* id, name, changes the store, is about the record of a key, rule. The first eleven are of claims; those
+ * of runs, the buffer and the gate are explained in run_op.h. */
 #define VERB_LIST(X)                                                                           \
     X(VERB_CLAIM, "claim", true, true, rules_claim)                                            \
     X(VERB_PUBLISH, "publish", true, true, rules_publish)                                      \
@@ -26,11 +28,36 @@
     X(VERB_EXPIRE, "expire", true, false, NULL)                                                \
     X(VERB_SCAN, "scan", false, false, NULL)                                                   \
     X(VERB_STATS, "stats", false, false, NULL)                                                 \
-    X(VERB_PING, "ping", false, false, NULL)
+    X(VERB_PING, "ping", false, false, NULL)                                                   \
+    X(VERB_RUN_PUT, "run_put", true, false, NULL)                                              \
+    X(VERB_RUN_GET, "run_get", false, false, NULL)                                             \
+    X(VERB_RUN_CHANGE, "run_change", true, false, NULL)                                        \
+    X(VERB_RUN_RESET, "run_reset", true, false, NULL)                                          \
+    X(VERB_RUN_LEASE, "run_lease", true, false, NULL)                                          \
+    X(VERB_RUN_LIST, "run_list", false, false, NULL)                                           \
+    X(VERB_ACCEPT, "accept", true, true, rules_publish)                                        \
+    X(VERB_ENTRY_GET, "entry_get", false, false, NULL)                                         \
+    X(VERB_APPEND, "append", true, false, NULL)                                                \
+    X(VERB_DRAIN_LEASE, "drain_lease", true, false, NULL)                                      \
+    X(VERB_SETTLE, "settle", true, false, NULL)                                                \
+    X(VERB_ENTRY_LIST, "entry_list", false, false, NULL)                                       \
+    X(VERB_BUFFER_STATS, "buffer_stats", false, false, NULL)                                   \
+    X(VERB_GATE, "gate", true, false, NULL)
 
 #define VERB_ENUM(id, name, writes, keyed, rule) id,
 enum verb { VERB_LIST(VERB_ENUM) VERBS };
 #undef VERB_ENUM
+
+enum { CLAIM_VERBS = VERB_PING + 1 };
+
+static inline bool verb_is_run(enum verb v)
+{
+    return v >= VERB_RUN_PUT && v <= VERB_RUN_LIST;
+}
+static inline bool verb_is_buffer(enum verb v)
+{
+    return v >= VERB_ACCEPT && v <= VERB_BUFFER_STATS;
+}
 
 struct verb_info {
     const char *name;
@@ -110,7 +137,17 @@ struct op {
     size_t limit;     /* EXPIRE, SCAN: at most so many rows */
     bool wants_facts; /* PING: what does it say of itself? */
     bool waits;       /* CLAIM: whoever asks will watch, if somebody is on it */
+    bool coord_only;  /* verbs with a key: coord decides, the ledger is not asked */
     bool routine; /* EXPIRE: nobody asked for it, so records that go by themselves may stay */
+
+    union { /* the submitter's; see run_op.h */
+        struct run_ask *run;
+        struct buffer_ask *buffer;
+        struct gate_ask *gate;
+    };
+    struct bytes
+        lane; /* without a key: those with the same go the same way, in order; a view of the
+                        * submitter's; empty: any */
 
     /* out */
     struct err err;    /* code 0: `out` holds an answer */

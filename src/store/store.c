@@ -122,6 +122,9 @@ void store_submit(struct store *s, struct op *op)
     CHECK(op->depth > 0);
     CHECK(!link_used(&op->link));
     CHECK(verb_info[op->verb].keyed == (op->frame.len > 0));
+    CHECK(!verb_is_run(op->verb) || (s->caps & CAP_RUNS && op->run));
+    CHECK(!verb_is_buffer(op->verb) || (s->caps & CAP_BUFFER && op->buffer));
+    CHECK(op->verb != VERB_GATE || (s->caps & CAP_GATE && op->gate));
     op->loop = s->loop;
     op->canceled = op->parked = op->polled = false;
     op->submitted_ms = s->loop->now_ms;

@@ -28,11 +28,14 @@
 #include "store/op.h"
 
 enum store_caps {
-    CAP_CLAIMS = BIT(0),  /* the verbs of op.h */
+    CAP_CLAIMS = BIT(0),  /* the verbs of claims */
     CAP_DURABLE = BIT(1), /* survives the end of every process: may be the ledger */
     CAP_SHARED = BIT(2),  /* other processes may change it too */
     CAP_NOTIFY = BIT(3),  /* takes WATCH */
     CAP_BLOCKS = BIT(4),  /* exec() may block: needs a thread */
+    CAP_RUNS = BIT(5),    /* those of runs: may be their ledger */
+    CAP_BUFFER = BIT(6),  /* those of the buffer */
+    CAP_GATE = BIT(7),    /* that of the gate */
 };
 
 /* What a store gets from the shell. It outlives the store. */
@@ -132,6 +135,7 @@ struct tiered_options {
     int64_t coord_deadline_ms; /* 100 */
     unsigned breaker_failures; /* 3 in a row open it */
     int64_t breaker_probe_ms;  /* 1000, with jitter */
+    struct store *buffer; /* a store of its own for the buffer; NULL: coord, if it can be */
 };
 #define TIERED_OPTIONS_INIT                                                                    \
     {                                                                                          \

@@ -18,6 +18,9 @@
  *   peek, scan, stats                  ledger
  *   ping                               ledger; for what they say of themselves, both
  *   expire                             both
+ *   runs                               ledger
+ *   gate, buffer, coord_only           coord alone (the buffer may be a store of its own): it answers,
+ *                                      or they fail at once while the breaker is open
  *   watch                              the plane that gave the answer (a bit in the version) */
 #include "base/check.h"
 #include "base/museum.h"
@@ -30,6 +33,7 @@
 struct tiered {
     struct store base;
     struct store *coord, *ledger;
+    struct store *buffer; /* of its own; NULL: coord is, if it can be */
     struct tiered_options options;
     struct rng *rng;
     const struct trace *trace;
@@ -596,13 +600,75 @@ static void submit_ledger(struct tiered *t, struct op *op)
     ask_ledger(t, op, ledger_answered);
 }
 
+/* ---- coord alone: what the ledger has no part in ---- */
+
+/* Such an op goes to coord itself, without a step: what it points to is its submitter's and must not
+ * be left behind. Its store keeps deadlines. */
+static void coord_alone_answered(struct op *op, void *ctx)
+{
+    struct tiered *t = ctx;
+    if (op->err.code == ERR_UNAVAILABLE || op->err.code == ERR_AMBIGUOUS)
+        coord_failed(t, op->err.code);
+    else if (!op->err.code)
+        coord_worked(t, op->epoch);
+    if (verb_info[op->verb].keyed) op->out.version |= PLANE_COORD;
+    op_finish(op);
+}
+
+static void submit_coord_alone(struct tiered *t, struct op *op)
+{
+    if (t->open) {
+        refuse(t, op, ERR_UNAVAILABLE, "coord cannot be reached");
+        return;
+    }
+    op_push(op, coord_alone_answered, t);
+    store_submit(t->coord, op);
+}
+
+static void submit_buffer(struct tiered *t, struct op *op)
+{
+    if (t->buffer)
+        store_submit(t->buffer, op);
+    else
+        submit_coord_alone(t, op);
+}
+
+/* Where buffer and claims are two stores, the key in the buffer is what makes an entry the only one;
+ * the claim is published after it, for those who wait. */
+static void accepted(struct op *op, void *ctx)
+{
+    struct tiered *t = ctx;
+    bool tell = !op->err.code && op->out.outcome == OUTCOME_OK && !op->buffer->unclaimed;
+    if (tell)
+        coord_step(t, op, VERB_PUBLISH, then_answer);
+    else
+        answer(op);
+}
+
+static void submit_accept(struct tiered *t, struct op *op)
+{
+    if (!t->buffer) {
+        submit_coord_alone(t, op);
+        return;
+    }
+    op_push(op, accepted, t);
+    store_submit(t->buffer, op);
+}
+
 static void (*const submit_verb[VERBS])(struct tiered *, struct op *) = {
-    [VERB_CLAIM] = submit_claim,     [VERB_PUBLISH] = submit_publish,
-    [VERB_RELEASE] = submit_release, [VERB_RENEW] = submit_renew,
-    [VERB_FORGET] = submit_forget,   [VERB_PEEK] = submit_ledger,
-    [VERB_WATCH] = submit_watch,     [VERB_EXPIRE] = submit_expire,
-    [VERB_SCAN] = submit_ledger,     [VERB_STATS] = submit_ledger,
-    [VERB_PING] = submit_ping,
+    [VERB_CLAIM] = submit_claim,        [VERB_PUBLISH] = submit_publish,
+    [VERB_RELEASE] = submit_release,    [VERB_RENEW] = submit_renew,
+    [VERB_FORGET] = submit_forget,      [VERB_PEEK] = submit_ledger,
+    [VERB_WATCH] = submit_watch,        [VERB_EXPIRE] = submit_expire,
+    [VERB_SCAN] = submit_ledger,        [VERB_STATS] = submit_ledger,
+    [VERB_PING] = submit_ping,          [VERB_RUN_PUT] = submit_ledger,
+    [VERB_RUN_GET] = submit_ledger,     [VERB_RUN_CHANGE] = submit_ledger,
+    [VERB_RUN_RESET] = submit_ledger,   [VERB_RUN_LEASE] = submit_ledger,
+    [VERB_RUN_LIST] = submit_ledger,    [VERB_ACCEPT] = submit_accept,
+    [VERB_ENTRY_GET] = submit_buffer,   [VERB_APPEND] = submit_buffer,
+    [VERB_DRAIN_LEASE] = submit_buffer, [VERB_SETTLE] = submit_buffer,
+    [VERB_ENTRY_LIST] = submit_buffer,  [VERB_BUFFER_STATS] = submit_buffer,
+    [VERB_GATE] = submit_coord_alone,
 };
 
 static void tiered_submit(struct store *s, struct op *op)
@@ -610,7 +676,10 @@ static void tiered_submit(struct store *s, struct op *op)
     struct tiered *t = (struct tiered *)s;
     op->at_coord = op->refused = false;
     op->degraded = t->open;
-    submit_verb[op->verb](t, op);
+    if (op->coord_only && op->verb != VERB_WATCH)
+        submit_coord_alone(t, op);
+    else
+        submit_verb[op->verb](t, op);
 }
 
 static void tiered_cancel(struct store *s, struct op *op)
@@ -623,6 +692,7 @@ static void tiered_cancel(struct store *s, struct op *op)
 static bool tiered_idle(const struct store *s)
 {
     const struct tiered *t = (const struct tiered *)s;
+    if (t->buffer && !store_idle(t->buffer)) return false;
     return t->steps == 0 && store_idle(t->coord) && store_idle(t->ledger);
 }
 
@@ -639,6 +709,7 @@ static void tiered_meters(struct store *s, const char *plane, meter_say *say, vo
     for (size_t i = 0; i < sizeof own / sizeof own[0]; i++) say(ctx, &own[i]);
     store_meters(t->coord, "coord", say, ctx);
     store_meters(t->ledger, "ledger", say, ctx);
+    if (t->buffer) store_meters(t->buffer, "buffer", say, ctx);
 }
 
 static void tiered_close(struct store *s)
@@ -649,7 +720,18 @@ static void tiered_close(struct store *s)
     task_stop(&t->refuse);
     store_close(t->coord);
     store_close(t->ledger);
+    store_close(t->buffer);
     free(t);
+}
+
+/* What the planes can do together. */
+static unsigned tiered_caps(const struct tiered *t)
+{
+    const unsigned of_coord = CAP_GATE | CAP_BUFFER;
+    unsigned caps = t->ledger->caps & ~(of_coord | CAP_BLOCKS);
+    caps |= t->coord->caps & of_coord;
+    if (t->buffer) caps |= t->buffer->caps & CAP_BUFFER;
+    return caps | CAP_NOTIFY;
 }
 
 static const struct store_class tiered_class = {
@@ -668,15 +750,17 @@ int tiered_open(struct store *coord, struct store *ledger, const struct tiered_o
     if (!t) {
         store_close(coord);
         store_close(ledger);
+        store_close(options->buffer);
         return err_set(reterr, ERR_NOMEM, "out of memory opening a store");
     }
     *t = (struct tiered){ .coord = coord,
                           .ledger = ledger,
+                          .buffer = options->buffer,
                           .options = *options,
                           .rng = env->rng,
                           .trace = env->trace };
     t->base = (struct store){ .class = &tiered_class,
-                              .caps = (ledger->caps & ~(unsigned)CAP_BLOCKS) | CAP_NOTIFY,
+                              .caps = tiered_caps(t),
                               .loop = env->loop,
                               .epoch = ledger->epoch };
     list_init(&t->watches);

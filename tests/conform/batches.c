@@ -122,7 +122,7 @@ CASE(batch, mixes_lists_and_keys)
 
 CASE(op, none_finishes_inside_submit)
 {
-    for (int verb = 0; verb < VERBS; verb++) {
+    for (int verb = 0; verb < CLAIM_VERBS; verb++) {
         struct key key = key_of("s", "k");
         struct request in = owner(1);
         struct op *op = op_new((enum verb)verb, verb_info[verb].keyed ? &key : NULL, &in);

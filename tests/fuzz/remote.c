@@ -51,7 +51,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct reply_reader reader;
     struct err err;
     if (size == 0) return 0;
-    enum verb verb = (enum verb)(data[0] % VERBS);
+    enum verb verb = (enum verb)(data[0] % CLAIM_VERBS);
     struct bytes in = bytes_of(data + 1, size - 1);
     reply_reader_init(&reader, &limits, nodes, NODES_MAX);
     while (in.len && reply_read(&reader, in, &err) == RESP_READY) {

@@ -1,0 +1,354 @@
+/* run_rules.c - one decision per line; see run_rules.h for U1 to U5. */
+#include "core/run_rules.h"
+
+#include "base/check.h"
+#include "core/metadata.h"
+
+enum { SCRATCH_SLACK_BYTES = 1024 };
+
+#define BACK_OFF_MS_FIRST INT64_C(1000)
+#define BACK_OFF_MS_MAX INT64_C(3600000)
+
+void run_scratch_init(struct run_scratch *s)
+{
+    for (unsigned i = 0; i < 2; i++) {
+        buf_init(&s->tags[i], TAGS_BYTES_MAX);
+        buf_init(&s->metadata[i], METADATA_BYTES_MAX + SCRATCH_SLACK_BYTES);
+    }
+    s->side = 0;
+}
+
+void run_scratch_fini(struct run_scratch *s)
+{
+    for (unsigned i = 0; i < 2; i++) {
+        buf_fini(&s->tags[i]);
+        buf_fini(&s->metadata[i]);
+    }
+}
+
+/* What the last verdict points into stays as it is while the next one is made. */
+static void turn_over(struct run_scratch *s)
+{
+    s->side = !s->side;
+    buf_clear(&s->tags[s->side]);
+    buf_clear(&s->metadata[s->side]);
+}
+
+static void keep(struct run_verdict *v, enum outcome outcome, const char *reason)
+{
+    v->outcome = outcome;
+    v->reason = reason;
+    v->changed = false;
+}
+
+static void change(struct run_verdict *v)
+{
+    v->outcome = OUTCOME_OK;
+    v->changed = true;
+}
+
+static void finish(struct run *next, enum run_state state, int64_t now_ms)
+{
+    next->state = state;
+    next->finished_at_ms = now_ms;
+    next->lease_until_ms = 0;
+    next->token = (struct token){ 0 };
+}
+
+/* ---- tags and metadata ---- */
+
+/* Set semantics: in the order of their first appearance. */
+static void add_missing(struct bytes tags, struct bytes more, struct buf *out)
+{
+    struct bytes tag;
+    buf_add(out, tags);
+    while (tags_next(&more, &tag)) {
+        if (tags_have(buf_bytes(out), tag)) continue;
+        buf_byte(out, (uint8_t)tag.len);
+        buf_add(out, tag);
+    }
+}
+
+static int add_tags(const struct run_change *c, struct run_scratch *s, struct run_verdict *v,
+                    struct err *reterr)
+{
+    struct buf *out = &s->tags[s->side];
+    add_missing(v->next.tags, c->body, out);
+    if (buf_failed(out) == ERR_NOMEM)
+        return err_set(reterr, ERR_NOMEM, "out of memory; nothing was changed");
+    if (buf_failed(out) || tags_count(buf_bytes(out)) > TAGS_MAX) {
+        keep(v, OUTCOME_REFUSED, "a run has at most 10 tags");
+        return 0;
+    }
+    change(v);
+    v->changed = out->len > v->next.tags.len;
+    v->next.tags = buf_bytes(out);
+    return 0;
+}
+
+static int set_metadata(const struct run_change *c, struct run_verdict *v)
+{
+    if (c->version != RUN_ANY_VERSION && c->version != v->next.metadata_version) {
+        keep(v, OUTCOME_CONFLICT, "the metadata has another version by now");
+        return 0;
+    }
+    change(v);
+    v->next.metadata = c->body;
+    v->next.metadata_version++;
+    return 0;
+}
+
+static int operate(const struct run_change *c, struct run_scratch *s, struct run_verdict *v,
+                   struct err *reterr)
+{
+    struct buf *out = &s->metadata[s->side];
+    struct err why;
+    int r = metadata_apply(v->next.metadata, c->body, out, &why);
+    if (r == ERR_INVALID) {
+        keep(v, OUTCOME_REFUSED, "an operation does not fit the metadata that is there");
+        return 0;
+    }
+    if (r == ERR_LIMIT) {
+        keep(v, OUTCOME_REFUSED, "the metadata would be larger than 256 KiB");
+        return 0;
+    }
+    if (r) return err_set(reterr, r, "%s", why.text);
+    change(v);
+    v->next.metadata = buf_bytes(out);
+    v->next.metadata_version++;
+    return 0;
+}
+
+/* ---- times, key, end ---- */
+
+static void reschedule(const struct run_change *c, int64_t now_ms, struct run_verdict *v)
+{
+    if (!run_is_delayed(&v->next, now_ms)) {
+        keep(v, OUTCOME_REFUSED, "only a DELAYED run can be rescheduled");
+        return;
+    }
+    change(v);
+    v->next.delay_until_ms = c->at_ms;
+    v->next.available_at_ms = c->at_ms > now_ms ? c->at_ms : now_ms;
+}
+
+static void cancel(const struct run_change *c, int64_t now_ms, struct run_verdict *v)
+{
+    if (run_is_final(&v->next)) { /* asked for again, or too late: it is what it is (U1) */
+        keep(v, OUTCOME_OK, NULL);
+        return;
+    }
+    change(v);
+    finish(&v->next, RUN_CANCELED, now_ms);
+    if (c->body.len) v->next.error = c->body;
+}
+
+static void reset_key(struct run_verdict *v)
+{
+    change(v);
+    v->changed = v->next.key_held;
+    v->next.key_held = false;
+}
+
+/* ---- attempts: the token counts, also when the lease has lapsed, until somebody takes over ---- */
+
+static bool is_holder(const struct run *r, const struct run_change *c)
+{
+    return r->state == RUN_EXECUTING && token_eq(&r->token, &c->token);
+}
+
+static void heartbeat(const struct run_change *c, int64_t now_ms, struct run_verdict *v)
+{
+    change(v);
+    if (c->lease_ms >= 0) v->next.lease_ms = c->lease_ms;
+    v->next.lease_until_ms = now_ms + v->next.lease_ms;
+}
+
+static void complete(const struct run_change *c, int64_t now_ms, struct run_verdict *v)
+{
+    change(v);
+    finish(&v->next, RUN_COMPLETED, now_ms);
+    v->next.output = c->body;
+}
+
+int64_t run_back_off_ms(uint32_t attempts)
+{
+    int64_t ms = BACK_OFF_MS_FIRST;
+    for (uint32_t i = 1; i < attempts && ms < BACK_OFF_MS_MAX; i++) ms *= 2;
+    return ms < BACK_OFF_MS_MAX ? ms : BACK_OFF_MS_MAX;
+}
+
+static void fail(const struct run_change *c, int64_t now_ms, struct run_verdict *v)
+{
+    struct run *next = &v->next;
+    change(v);
+    next->error = c->body;
+    if (next->attempts >= next->attempts_max) {
+        finish(next, RUN_FAILED, now_ms);
+        return;
+    }
+    next->state = RUN_QUEUED;
+    next->token = (struct token){ 0 };
+    next->lease_until_ms = 0;
+    next->available_at_ms =
+        now_ms + (c->retry_ms >= 0 ? c->retry_ms : run_back_off_ms(next->attempts));
+}
+
+static void by_holder(const struct run_change *c, int64_t now_ms, struct run_verdict *v)
+{
+    if (!is_holder(&v->next, c)) { /* U2 */
+        keep(v, OUTCOME_LOST, NULL);
+        return;
+    }
+    if (c->kind == RUN_HEARTBEAT) heartbeat(c, now_ms, v);
+    if (c->kind == RUN_COMPLETE) complete(c, now_ms, v);
+    if (c->kind == RUN_FAIL) fail(c, now_ms, v);
+}
+
+int rules_run_change(const struct run *stored, const struct run_change *c, int64_t now_ms,
+                     struct run_scratch *scratch, struct run_verdict *ret_verdict,
+                     struct err *reterr)
+{
+    struct run_verdict v = { .next = *stored };
+    int r = 0;
+    turn_over(scratch);
+    switch (c->kind) {
+    case RUN_ADD_TAGS:
+        r = add_tags(c, scratch, &v, reterr);
+        break;
+    case RUN_SET_METADATA:
+        r = set_metadata(c, &v);
+        break;
+    case RUN_OPERATE:
+        r = operate(c, scratch, &v, reterr);
+        break;
+    case RUN_RESCHEDULE:
+        reschedule(c, now_ms, &v);
+        break;
+    case RUN_CANCEL:
+        cancel(c, now_ms, &v);
+        break;
+    case RUN_RESET_KEY:
+        reset_key(&v);
+        break;
+    case RUN_HEARTBEAT:
+    case RUN_COMPLETE:
+    case RUN_FAIL:
+        by_holder(c, now_ms, &v);
+        break;
+    }
+    if (!r) *ret_verdict = v;
+    return r;
+}
+
+/* ---- leasing ---- */
+
+static const char too_many_stalls[] =
+    "\"its workers vanished: the lease lapsed more often than is allowed\"";
+
+struct run_verdict rules_run_lease(const struct run *stored, const struct token *token,
+                                   int64_t lease_ms, int64_t now_ms)
+{
+    struct run_verdict v = { .next = *stored };
+    struct run *next = &v.next;
+    if (run_due_ms(stored) > now_ms) {
+        keep(&v, OUTCOME_REFUSED, "it is not due");
+        return v;
+    }
+    change(&v);
+    if (stored->state == RUN_EXECUTING && stored->stalls >= RUN_STALLS_MAX) {
+        finish(next, RUN_FAILED, now_ms);
+        next->error = bytes_str(too_many_stalls);
+        v.outcome = OUTCOME_REFUSED;
+        return v;
+    }
+    if (stored->state == RUN_EXECUTING)
+        next->stalls++; /* U5 */
+    else
+        next->attempts++;
+    uint64_t now_us = now_ms > 0 ? (uint64_t)now_ms * 1000 : 0;
+    next->state = RUN_EXECUTING;
+    next->token = *token;
+    next->fence = now_us > stored->fence ? now_us : stored->fence + 1;
+    next->lease_ms = lease_ms;
+    next->lease_until_ms = now_ms + lease_ms;
+    if (!next->started_at_ms) next->started_at_ms = now_ms;
+    return v;
+}
+
+/* ---- a run that is new to the ledger ---- */
+
+static bool is_same(const struct run *a, const struct run *b)
+{
+    return bytes_eq(a->task, b->task) && bytes_eq(a->key, b->key) &&
+           bytes_eq(a->fingerprint, b->fingerprint);
+}
+
+enum run_put rules_run_put(const struct run *by_id, const struct run *by_key,
+                           const struct run *incoming, bool drains, int64_t now_ms)
+{
+    bool wants_key = incoming->key_held && incoming->key.len && now_ms < incoming->key_until_ms;
+    if (by_id && drains) return PUT_SAME;
+    if (by_id)
+        return by_id->canonical.text[0] || is_same(by_id, incoming) ? PUT_SAME : PUT_MISMATCH;
+    if (!wants_key || !by_key) return PUT_INSERT;
+    if (!run_holds_key(by_key, now_ms)) return PUT_INSERT;
+    if (drains) return PUT_ALIAS;
+    return bytes_eq(by_key->fingerprint, incoming->fingerprint) ? PUT_CACHED : PUT_MISMATCH;
+}
+
+/* ---- changes of a buffered run ---- */
+
+bool run_change_may_wait(enum run_change_kind kind)
+{
+    return kind >= RUN_ADD_TAGS && kind <= RUN_RESET_KEY;
+}
+
+/* One change after another; what is refused, or makes no sense by now, changes nothing. */
+static int apply_rest(struct run *run, struct bytes changes, uint64_t done, bool times_too,
+                      int64_t now_ms, struct run_scratch *scratch, struct err *reterr)
+{
+    struct run_change c;
+    for (uint64_t n = 0; run_change_next(&changes, &c); n++) {
+        struct run_verdict v;
+        if (n < done) continue;
+        if (!times_too && (c.kind == RUN_RESCHEDULE || c.kind == RUN_RESET_KEY)) continue;
+        if (!times_too && c.kind == RUN_SET_METADATA) c.version = RUN_ANY_VERSION;
+        int r =
+            rules_run_change(run, &c, times_too ? c.made_at_ms : now_ms, scratch, &v, reterr);
+        if (r) return r;
+        if (v.outcome == OUTCOME_OK) *run = v.next;
+    }
+    if (changes.len)
+        return err_set(reterr, ERR_CORRUPT, "a change of a buffered run makes no sense");
+    return 0;
+}
+
+static uint64_t changes_count(struct bytes changes)
+{
+    struct run_change c;
+    uint64_t n = 0;
+    while (run_change_next(&changes, &c)) n++;
+    return n;
+}
+
+int run_fold(const struct run *run, struct bytes changes, struct run_scratch *scratch,
+             struct run *ret_run, struct err *reterr)
+{
+    struct run next = *run;
+    int r = apply_rest(&next, changes, run->changes, true, 0, scratch, reterr);
+    if (r) return r;
+    next.changes = changes_count(changes); /* U4 */
+    *ret_run = next;
+    return 0;
+}
+
+int run_merge(const struct run *canonical, struct bytes changes, uint64_t done, int64_t now_ms,
+              struct run_scratch *scratch, struct run *ret_run, struct err *reterr)
+{
+    struct run next = *canonical;
+    int r = apply_rest(&next, changes, done, false, now_ms, scratch, reterr);
+    if (r) return r;
+    *ret_run = next;
+    return 0;
+}

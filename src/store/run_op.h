@@ -1,0 +1,179 @@
+/* run_op.h - what ops about runs, the buffer and the gate ask for and are told.
+ *
+ * An op with one of these verbs carries a pointer to one of these structs, which is the submitter's
+ * and stays where it is until the op is finished; between submit and finish it is the store's, as the
+ * op is. Inputs are views that stay valid as long. What a store puts into the answer is released by
+ * the ..._clear() of the struct; stores call it before they (re)execute an op.
+ *
+ * Ledger (CAP_RUNS): PUT, GET, CHANGE, RESET, LEASE, LIST, decided by core/run_rules.
+ *   L1 Every change of a run is one atomic, conditional step, decided on what is stored, by the clock
+ *      of the ledger.
+ *   L2 (env, id) is unique, also across aliases; (env, task, key) is unique among those that hold it.
+ * Buffer (CAP_BUFFER): entries are bytes to it. It knows their id, env and key, and what became of
+ * them:
+ *
+ *   accept --> QUEUED --lease--> LEASED{token, until} --written--> WRITTEN (kept for 30 s, for readers)
+ *                ^                  |--back---------> QUEUED
+ *                |--lease lapses----'  '--park------> WRITTEN, too: the ledger has it as a FAILED run
+ *
+ *   B1 Accepted is durable, as far as the store is. An entry is never removed before the ledger has it.
+ *   B2 First in, first out per env; envs take turns. What lapsed comes before what never was leased.
+ *   B3 Only a QUEUED entry takes changes, and only if nobody changed it in between (rev).
+ *   B4 Only the token that leased an entry settles it.
+ *   B5 A key of an env leads to at most one entry; until it is WRITTEN, or lets go of it. */
+#ifndef STORE_RUN_OP_H
+#define STORE_RUN_OP_H
+
+#include "core/gate.h"
+#include "core/run_rules.h"
+
+/* ---- runs in memory ---- */
+
+/* A deep copy in one piece; NULL: out of memory. */
+struct run *run_copy(const struct run *r);
+void run_free(struct run *r); /* NULL is fine */
+
+struct run_rows {
+    struct run **rows;
+    size_t count, cap;
+    bool more;
+};
+int run_rows_add(struct run_rows *rows, const struct run *r); /* copies; 0 or ERR_NOMEM */
+void run_rows_clear(struct run_rows *rows);
+
+/* ---- the ledger ---- */
+
+struct run_ask {
+    /* in */
+    struct bytes env;
+    struct run_id id;       /* GET, CHANGE: empty: by task and key */
+    struct bytes task, key; /* GET, RESET; LIST: only this task, if not empty */
+    struct bytes queue;     /* LEASE; LIST: only this queue, if not empty */
+
+    const struct run *run; /* PUT: a new run, QUEUED, or FAILED if it was parked */
+    struct bytes changes;  /* PUT that drains: all that were made to it in the buffer */
+    bool drains;           /* PUT */
+    int64_t until_ms; /* PUT: not after this, by the monotonic clock; 0: whenever. The claim
+                              of whoever asks lapses then: the answer is LOST, nothing is written */
+
+    struct run_change change; /* CHANGE */
+
+    size_t limit;               /* LEASE, LIST: at most so many; from 1 to RUN_ROWS_MAX */
+    int64_t lease_ms;           /* LEASE */
+    const struct token *tokens; /* LEASE: `limit` of them, one for each run */
+
+    /* LIST, the newest (highest id) first: */
+    struct run_id before; /* only lower ids; empty: from the newest on */
+    unsigned states;      /* bits by enum run_state; 0: all */
+    struct bytes tag;     /* only those that have it, if not empty */
+
+    /* out; outcome in op->out.outcome:
+     *   PUT     OK: written, or there already (put tells); CACHED, MISMATCH: `rows` has who has the
+     *           key; LOST: too late. A PUT that drains is always OK; `rows` has the run that counts.
+     *   GET     OK or ABSENT. By an alias: the canonical run, with `canonical` set to its own id.
+     *   CHANGE  OK, ABSENT, LOST, REFUSED, CONFLICT; `rows` has the run as it is now (not if ABSENT)
+     *   RESET   OK: `rows` has the run that had the key; ABSENT: nobody had it
+     *   LEASE   OK; `rows` may be empty. next_due_ms tells when it is worth asking again
+     *   LIST    OK */
+    struct run_rows rows;
+    enum run_put put;
+    const char *reason; /* static; NULL: none */
+    int64_t now_ms;     /* by the ledger's clock */
+    int64_t
+        next_due_ms; /* LEASE that found fewer than asked for: the first that will be due, by
+                            that clock; INT64_MAX: none is known */
+};
+enum { RUN_ROWS_MAX = 1000 };
+void run_ask_clear(struct run_ask *a);
+
+/* ---- the buffer ---- */
+
+enum entry_state { ENTRY_QUEUED = 1, ENTRY_LEASED = 2, ENTRY_WRITTEN = 3 };
+
+/* In one piece with its bytes. */
+struct entry {
+    struct run_id id;
+    struct bytes env;
+    enum entry_state state; /* as it counts now: a lapsed lease is QUEUED */
+    uint64_t rev;           /* changes it has taken */
+    uint32_t attempts;      /* to write it that failed for good */
+    int64_t accepted_at_ms;
+    struct bytes run;     /* run_encode() of it, as accepted */
+    struct bytes changes; /* run_change_encode() of each */
+};
+
+struct entries {
+    struct entry **rows;
+    size_t count, cap;
+    bool more;
+};
+int entries_add(struct entries *to, const struct entry *e); /* copies; 0 or ERR_NOMEM */
+void entries_clear(struct entries *e);
+
+enum settle_how {
+    SETTLE_WRITTEN, /* the ledger has it */
+    SETTLE_BACK,    /* it has not; not the entry's fault */
+    SETTLE_FAILED,  /* it has not, because of the entry: an attempt more */
+};
+
+struct settle {
+    struct run_id id;
+    struct bytes env;
+    enum settle_how how;
+};
+
+struct buffer_ask {
+    /* in */
+    struct bytes env;       /* all but LEASE, SETTLE and STATS */
+    struct run_id id;       /* ACCEPT, APPEND; GET: empty: by key */
+    struct bytes key_frame; /* run_key_frame(); ACCEPT: empty: it has no key */
+    struct bytes run;       /* ACCEPT */
+    bool unclaimed; /* ACCEPT: without a claim; the op's key and token count for nothing */
+
+    uint64_t rev;        /* APPEND: what it has to have now */
+    struct bytes change; /* APPEND */
+    bool frees_key;      /* APPEND: and it lets go of its key */
+
+    size_t limit;       /* LEASE, LIST */
+    struct token token; /* LEASE, SETTLE */
+    int64_t lease_ms;   /* LEASE */
+    size_t
+        env_limit; /* LEASE: of one env at most so many; 0: no such limit. A LEASE with env and
+                           id set: that entry, whatever its turn */
+    const struct settle *settles;
+    size_t settle_count;
+
+    struct run_id
+        before; /* LIST: the newest first; only lower ids; empty: from the newest on */
+
+    /* out; outcome in op->out.outcome:
+     *   ACCEPT  OK: it is there, now or already; CACHED: its key leads to the entry in `entries`;
+     *           LOST: the claim is somebody else's, and nothing was accepted
+     *   GET     OK with one entry, or ABSENT
+     *   APPEND  OK; CONFLICT: another rev; IN_PROGRESS: it is leased; ABSENT: gone, or written
+     *   LEASE   OK; `entries` may be empty
+     *   SETTLE  OK; `settled` were still this token's
+     *   LIST    OK: QUEUED and LEASED ones of the env
+     *   STATS   OK */
+    struct entries entries;
+    size_t settled;
+    uint64_t queued, leased; /* STATS */
+    int64_t oldest_ms;       /* STATS: age of the oldest that is not written; 0: none */
+    int64_t now_ms;          /* by the buffer's clock */
+};
+void buffer_ask_clear(struct buffer_ask *a);
+
+/* ---- the gate ---- */
+
+struct gate_ask {
+    /* in */
+    struct bytes env; /* empty: the gate of all */
+    struct gate_config config;
+    size_t count;
+
+    /* out: OK */
+    size_t passed;      /* the first so many of them */
+    int64_t tripped_ms; /* it is tripped for so long; 0: it is not */
+};
+
+#endif
