@@ -23,9 +23,10 @@ size_t gate_pass(struct gate *g, const struct gate_config *config, size_t count,
 {
     size_t passed = 0;
     for (size_t i = 0; i < count; i++) {
-        if (over(g, config, now_ms)) g->tripped_until_ms = now_ms + config->hold_ms;
+        bool too_many = over(g, config, now_ms);
+        if (too_many) g->tripped_until_ms = now_ms + config->hold_ms;
         remember(g, config, now_ms);
-        passed += now_ms >= g->tripped_until_ms;
+        passed += !too_many && now_ms >= g->tripped_until_ms;
     }
     return passed;
 }
