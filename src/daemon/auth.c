@@ -18,6 +18,12 @@ static const unsigned rights_of[VERBS] = {
     [VERB_WATCH] = BIT(RIGHT_CLAIM) | BIT(RIGHT_PEEK),
     [VERB_SCAN] = BIT(RIGHT_SCAN),
     [VERB_STATS] = BIT(RIGHT_SCAN) | BIT(RIGHT_METRICS),
+    [VERB_RUN_PUT] = BIT(RIGHT_TRIGGER),
+    [VERB_RUN_GET] = BIT(RIGHT_RUNS),
+    [VERB_RUN_LIST] = BIT(RIGHT_RUNS),
+    [VERB_RUN_CHANGE] = BIT(RIGHT_CHANGE),
+    [VERB_RUN_RESET] = BIT(RIGHT_CHANGE),
+    [VERB_RUN_LEASE] = BIT(RIGHT_WORK), /* and to end what was leased */
 };
 
 /* ---- the file ---- */

@@ -159,9 +159,11 @@ static int open_parts(struct server *s, const struct server_config *config, stru
     s->loop.read_us = clock_measure_us;
     s->loop_ready = true;
     rng_system_init(&s->rng);
-    s->env = (struct store_env){
-        .loop = &s->loop, .wall = clock_wall(), .rng = &s->rng.base, .trace = config->trace
-    };
+    s->env = (struct store_env){ .loop = &s->loop,
+                                 .wall = clock_wall(),
+                                 .monotonic = s->clock,
+                                 .rng = &s->rng.base,
+                                 .trace = config->trace };
     int r = loop_open(&s->loop, reterr);
     if (!r) r = server_carry(s, reterr);
     if (!r) r = open_planes(s, config, reterr);

@@ -42,8 +42,9 @@ static const struct {
     unsigned bits;
 } right_names[] = {
     RIGHT_LIST(RIGHT_BIT) /* those first, in their order */
-    { "read", BIT(RIGHT_PEEK) | BIT(RIGHT_SCAN) },
-    { "write", BIT(RIGHT_CLAIM) | BIT(RIGHT_PUBLISH) | BIT(RIGHT_RENEW) | BIT(RIGHT_RELEASE) },
+    { "read", BIT(RIGHT_PEEK) | BIT(RIGHT_SCAN) | BIT(RIGHT_RUNS) },
+    { "write", BIT(RIGHT_CLAIM) | BIT(RIGHT_PUBLISH) | BIT(RIGHT_RENEW) | BIT(RIGHT_RELEASE) |
+                   BIT(RIGHT_TRIGGER) | BIT(RIGHT_CHANGE) | BIT(RIGHT_WORK) },
     { "all", BIT(RIGHTS) - 1 },
 };
 #undef RIGHT_BIT
@@ -78,10 +79,11 @@ int rights_parse(struct bytes text, unsigned *ret_rights, struct err *reterr)
         struct bytes word = take_word(&text, ',');
         unsigned bits = right_bits(word);
         if (!bits)
-            return err_set(reterr, ERR_INVALID,
-                           "'%.*s' is not a verb: claim, publish, renew, release, peek, "
-                           "forget, scan, metrics; or read, write, all",
-                           (int)(word.len < 32 ? word.len : 32), (const char *)word.data);
+            return err_set(
+                reterr, ERR_INVALID,
+                "'%.*s' is not a verb: claim, publish, renew, release, peek, "
+                "forget, scan, metrics, trigger, runs, change, work; or read, write, all",
+                (int)(word.len < 32 ? word.len : 32), (const char *)word.data);
         rights |= bits;
     } while (text.len);
     *ret_rights = rights;

@@ -36,7 +36,11 @@ enum {
     X(RIGHT_PEEK, "peek")                                                                      \
     X(RIGHT_FORGET, "forget")                                                                  \
     X(RIGHT_SCAN, "scan")                                                                      \
-    X(RIGHT_METRICS, "metrics")
+    X(RIGHT_METRICS, "metrics")                                                                \
+    X(RIGHT_TRIGGER, "trigger")                                                                \
+    X(RIGHT_RUNS, "runs")                                                                      \
+    X(RIGHT_CHANGE, "change")                                                                  \
+    X(RIGHT_WORK, "work")
 
 #define RIGHT_ENUM(id, name) id,
 enum right { RIGHT_LIST(RIGHT_ENUM) RIGHTS };
@@ -64,7 +68,8 @@ bool tokens_live(const struct tokens *t,
 
 /* ---- what one is good for ---- */
 
-/* "claim,publish"; also read (peek, scan), write (claim, publish, renew, release) and all. */
+/* "claim,publish"; also read (peek, scan, runs), write (claim, publish, renew, release, trigger,
+ * change, work) and all. */
 int rights_parse(struct bytes text, unsigned *ret_rights, struct err *reterr);
 void rights_write(unsigned rights, struct buf *out);
 

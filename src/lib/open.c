@@ -62,7 +62,10 @@ static int open_parts(struct once *o, struct err *reterr)
     int r = drive_init(o, reterr);
     if (r) return r;
     rng_system_init(&o->rng);
-    o->env = (struct store_env){ .loop = &o->loop, .wall = clock_wall(), .rng = &o->rng.base };
+    o->env = (struct store_env){ .loop = &o->loop,
+                                 .wall = clock_wall(),
+                                 .monotonic = clock_monotonic(),
+                                 .rng = &o->rng.base };
     if (o->config.on_event) {
         o->trace = (struct trace){ .emit = emit, .ctx = o };
         o->env.trace = &o->trace;

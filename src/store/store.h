@@ -41,7 +41,8 @@ enum store_caps {
 /* What a store gets from the shell. It outlives the store. */
 struct store_env {
     struct loop *loop;
-    struct clock wall; /* for stores that judge time themselves */
+    struct clock wall;      /* for stores that judge time themselves */
+    struct clock monotonic; /* as the loop's; for how long something may take */
     struct rng *rng;
     const struct trace *trace; /* may be NULL */
     bool wall_rules; /* tests: a server judges by `wall`, too, so that the test can move it */

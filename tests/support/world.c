@@ -23,6 +23,11 @@ static int64_t world_wall_ms(void *ctx)
     return ((struct world *)ctx)->wall_ms;
 }
 
+static int64_t world_mono_ms(void *ctx)
+{
+    return ((struct world *)ctx)->mono_ms;
+}
+
 void world_init(struct world *w, uint64_t seed)
 {
     *w = (struct world){ .wall_ms = START_MS, .mono_ms = 1000 };
@@ -31,6 +36,7 @@ void world_init(struct world *w, uint64_t seed)
     rng_seeded_init(&w->rng, seed);
     w->env = (struct store_env){ .loop = &w->loop,
                                  .wall = { .now_ms = world_wall_ms, .ctx = w },
+                                 .monotonic = { .now_ms = world_mono_ms, .ctx = w },
                                  .rng = &w->rng.base,
                                  .wall_rules = true };
 }
