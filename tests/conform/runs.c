@@ -243,12 +243,12 @@ struct run_ask ask_lease(size_t limit)
                              .tokens = tokens };
 }
 
-const struct op *put(struct run r)
+const struct op *put_run(struct run r)
 {
     return ask_run(VERB_RUN_PUT, ask_put(&r));
 }
 
-const struct op *drain(struct run r, struct bytes changes)
+const struct op *drain_run(struct run r, struct bytes changes)
 {
     struct run_ask ask = ask_put(&r);
     ask.drains = true;
@@ -256,7 +256,7 @@ const struct op *drain(struct run r, struct bytes changes)
     return ask_run(VERB_RUN_PUT, ask);
 }
 
-const struct op *get(unsigned n)
+const struct op *get_run(unsigned n)
 {
     return ask_run(VERB_RUN_GET, (struct run_ask){ .env = bytes_str("e"), .id = id_nr(n) });
 }
@@ -267,34 +267,34 @@ static struct run_ask about_key(const char *key)
         struct run_ask){ .env = bytes_str("e"), .task = bytes_str("t"), .key = bytes_str(key) };
 }
 
-const struct op *get_by_key(const char *key)
+const struct op *get_run_by_key(const char *key)
 {
     return ask_run(VERB_RUN_GET, about_key(key));
 }
 
-const struct op *change(unsigned n, struct run_change c)
+const struct op *change_run(unsigned n, struct run_change c)
 {
     return ask_run(VERB_RUN_CHANGE, ask_change(n, c));
 }
 
-const struct op *reset(const char *key)
+const struct op *reset_run_key(const char *key)
 {
     return ask_run(VERB_RUN_RESET, about_key(key));
 }
 
-const struct op *lease(size_t limit)
+const struct op *lease_runs(size_t limit)
 {
     return ask_run(VERB_RUN_LEASE, ask_lease(limit));
 }
 
-const struct op *list(size_t limit)
+const struct op *list_runs(size_t limit)
 {
     return ask_run(VERB_RUN_LIST, (struct run_ask){ .env = bytes_str("e"), .limit = limit });
 }
 
 /* ---- answers ---- */
 
-const struct run *run_of(const struct op *op)
+const struct run *only_run(const struct op *op)
 {
     cr_assert(op->run->rows.count == 1, "%s: %zu rows", verb_info[op->verb].name,
               op->run->rows.count);
@@ -303,17 +303,17 @@ const struct run *run_of(const struct op *op)
 
 const struct run *run_now(unsigned n)
 {
-    return run_of(expect(get(n), OUTCOME_OK));
+    return only_run(expect(get_run(n), OUTCOME_OK));
 }
 
 struct run leased_one(unsigned n)
 {
-    const struct op *op = expect(lease(1), OUTCOME_OK);
-    EXPECT_ROWS(op, n);
-    return *run_of(op);
+    const struct op *op = expect(lease_runs(1), OUTCOME_OK);
+    EXPECT_RUNS(op, n);
+    return *only_run(op);
 }
 
-unsigned number_of(const struct run *r)
+unsigned run_number(const struct run *r)
 {
     for (unsigned n = 0; n < 1 << 16; n++) {
         struct run_id id = id_nr(n);
@@ -323,21 +323,21 @@ unsigned number_of(const struct run *r)
     return 0;
 }
 
-void expect_rows(const struct op *op, const unsigned *numbers, size_t count)
+void expect_runs(const struct op *op, const unsigned *numbers, size_t count)
 {
     const struct run_rows *rows = &op->run->rows;
     for (size_t i = 0; i < count && i < rows->count; i++)
-        cr_assert(number_of(rows->rows[i]) == numbers[i], "row %zu is run %u, expected %u", i,
-                  number_of(rows->rows[i]), numbers[i]);
+        cr_assert(run_number(rows->rows[i]) == numbers[i], "row %zu is run %u, expected %u", i,
+                  run_number(rows->rows[i]), numbers[i]);
     cr_assert(rows->count == count, "%zu rows, expected %zu", rows->count, count);
 }
 
-void expect_none(const struct op *op)
+void expect_no_runs(const struct op *op)
 {
     cr_assert(op->run->rows.count == 0, "%s: there are rows", verb_info[op->verb].name);
 }
 
-void expect_state(unsigned n, enum run_state state)
+void expect_run_state(unsigned n, enum run_state state)
 {
     const struct run *r = run_now(n);
     cr_assert(r->state == state, "run %u is %s", n, run_status(r, world.wall_ms));

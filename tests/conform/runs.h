@@ -75,27 +75,27 @@ struct run_ask ask_put(const struct run *r);
 struct run_ask ask_change(unsigned n, struct run_change c);
 struct run_ask ask_lease(size_t limit); /* for LEASE_MS, with tokens never used before */
 
-const struct op *put(struct run r);
-const struct op *drain(struct run r, struct bytes changes);
-const struct op *get(unsigned n);
-const struct op *get_by_key(const char *key);
-const struct op *change(unsigned n, struct run_change c);
-const struct op *reset(const char *key);
-const struct op *lease(size_t limit);
-const struct op *list(size_t limit);
+const struct op *put_run(struct run r);
+const struct op *drain_run(struct run r, struct bytes changes);
+const struct op *get_run(unsigned n);
+const struct op *get_run_by_key(const char *key);
+const struct op *change_run(unsigned n, struct run_change c);
+const struct op *reset_run_key(const char *key);
+const struct op *lease_runs(size_t limit);
+const struct op *list_runs(size_t limit);
 
 /* ---- answers ---- */
 
-const struct run *run_of(const struct op *op); /* the only one */
-const struct run *run_now(unsigned n);         /* by GET; insists that it is there */
-struct run leased_one(unsigned n);             /* LEASE of one, which has to be this */
-unsigned number_of(const struct run *r);
-void expect_rows(const struct op *op, const unsigned *numbers, size_t count);
-#define EXPECT_ROWS(op, ...)                                                                   \
-    expect_rows((op), (unsigned[]){ __VA_ARGS__ },                                             \
+const struct run *only_run(const struct op *op); /* the only one */
+const struct run *run_now(unsigned n);           /* by GET; insists that it is there */
+struct run leased_one(unsigned n);               /* LEASE of one, which has to be this */
+unsigned run_number(const struct run *r);
+void expect_runs(const struct op *op, const unsigned *numbers, size_t count);
+#define EXPECT_RUNS(op, ...)                                                                   \
+    expect_runs((op), (unsigned[]){ __VA_ARGS__ },                                             \
                 sizeof((unsigned[]){ __VA_ARGS__ }) / sizeof(unsigned))
-void expect_none(const struct op *op);
-void expect_state(unsigned n, enum run_state state);
+void expect_no_runs(const struct op *op);
+void expect_run_state(unsigned n, enum run_state state);
 void expect_text(struct bytes got, const char *want);
 void expect_json(struct bytes got,
                  const char *want); /* but for blanks; there are none in `want` */

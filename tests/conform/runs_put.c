@@ -5,7 +5,7 @@ static void expect_put(const struct op *op, enum outcome outcome, enum run_put h
 {
     expect(op, outcome);
     cr_assert(op->run->put == how, "put %d, expected %d", op->run->put, how);
-    cr_assert(number_of(run_of(op)) == n, "it is run %u", number_of(run_of(op)));
+    cr_assert(run_number(only_run(op)) == n, "it is run %u", run_number(only_run(op)));
     cr_assert(op->run->now_ms == world.wall_ms);
 }
 
@@ -17,8 +17,8 @@ static void expect_put(const struct op *op, enum outcome outcome, enum run_put h
 
 static void expect_key_leads_to(const char *key, unsigned n)
 {
-    const struct op *op = expect(get_by_key(key), OUTCOME_OK);
-    EXPECT_ROWS(op, n);
+    const struct op *op = expect(get_run_by_key(key), OUTCOME_OK);
+    EXPECT_RUNS(op, n);
 }
 
 /* ---- what is put is there ---- */
@@ -67,14 +67,14 @@ static struct run run_in_full(unsigned n)
 RUN_CASE(run_put, what_is_put_is_there_byte_for_byte)
 {
     struct run r = run_in_full(1);
-    const struct op *op = put(r);
+    const struct op *op = put_run(r);
     INSERTED(op, 1);
     cr_assert(op->changed);
-    expect_same_run(run_of(op), &r);
+    expect_same_run(only_run(op), &r);
     struct run_ask by_id = { .env = r.env, .id = r.id };
-    expect_same_run(run_of(expect(ask_run(VERB_RUN_GET, by_id), OUTCOME_OK)), &r);
+    expect_same_run(only_run(expect(ask_run(VERB_RUN_GET, by_id), OUTCOME_OK)), &r);
     struct run_ask by_key = { .env = r.env, .task = r.task, .key = r.key };
-    expect_same_run(run_of(expect(ask_run(VERB_RUN_GET, by_key), OUTCOME_OK)), &r);
+    expect_same_run(only_run(expect(ask_run(VERB_RUN_GET, by_key), OUTCOME_OK)), &r);
 }
 
 RUN_CASE(run_put, a_parked_run_is_there_with_its_error)
@@ -88,7 +88,7 @@ RUN_CASE(run_put, a_parked_run_is_there_with_its_error)
     const struct op *op = ask_run(VERB_RUN_PUT, ask);
     INSERTED(op, 1);
     struct run_ask by_id = { .env = r.env, .id = r.id };
-    const struct run *got = run_of(expect(ask_run(VERB_RUN_GET, by_id), OUTCOME_OK));
+    const struct run *got = only_run(expect(ask_run(VERB_RUN_GET, by_id), OUTCOME_OK));
     cr_assert(got->state == RUN_FAILED);
     expect_text(got->error, "\"cannot be written\"");
 }
@@ -97,7 +97,7 @@ RUN_CASE(run_put, nothing_in_it_is_nothing)
 {
     struct run r = run_nr(1);
     r.payload = NO_CHANGES;
-    INSERTED(put(r), 1);
+    INSERTED(put_run(r), 1);
     expect_same_run(run_now(1), &r);
 }
 
@@ -107,7 +107,7 @@ RUN_CASE(run_put, a_large_payload_is_kept)
     for (size_t i = 0; i < sizeof large; i++) large[i] = (uint8_t)(i * 31 >> 3);
     struct run r = run_nr(1);
     r.payload = bytes_of(large, sizeof large);
-    INSERTED(put(r), 1);
+    INSERTED(put_run(r), 1);
     leased_one(1);
     cr_assert(bytes_eq(run_now(1)->payload, r.payload));
 }
@@ -116,44 +116,44 @@ RUN_CASE(run_put, a_large_payload_is_kept)
 
 RUN_CASE(run_put, same_id_again_is_the_same_run)
 {
-    INSERTED(put(run_keyed(1, "k")), 1);
+    INSERTED(put_run(run_keyed(1, "k")), 1);
     struct run leased = leased_one(1);
     world_advance(&world, 10);
-    const struct op *op = put(run_keyed(1, "k"));
+    const struct op *op = put_run(run_keyed(1, "k"));
     SAME(op, 1);
     cr_assert(!op->changed);
-    cr_assert(run_of(op)->state == RUN_EXECUTING &&
-              token_eq(&run_of(op)->token, &leased.token));
-    cr_assert(list(10)->run->rows.count == 1);
+    cr_assert(only_run(op)->state == RUN_EXECUTING &&
+              token_eq(&only_run(op)->token, &leased.token));
+    cr_assert(list_runs(10)->run->rows.count == 1);
 }
 
 RUN_CASE(run_put, same_id_about_something_else_is_a_mismatch)
 {
-    INSERTED(put(run_keyed(1, "k")), 1);
+    INSERTED(put_run(run_keyed(1, "k")), 1);
     struct run r = run_keyed(1, "k");
     r.fingerprint = fingerprint_nr(1);
-    MISMATCH(put(r), 1);
+    MISMATCH(put_run(r), 1);
     r = run_keyed(1, "other");
-    MISMATCH(put(r), 1);
-    MISMATCH(put(run_nr(1)), 1);
+    MISMATCH(put_run(r), 1);
+    MISMATCH(put_run(run_nr(1)), 1);
     r = run_keyed(1, "k");
     r.task = bytes_str("u");
-    const struct op *op = put(r);
+    const struct op *op = put_run(r);
     MISMATCH(op, 1);
     cr_assert(!op->changed);
     expect_text(run_now(1)->task, "t");
-    expect(get_by_key("other"), OUTCOME_ABSENT);
+    expect(get_run_by_key("other"), OUTCOME_ABSENT);
 }
 
 RUN_CASE(run_put, same_id_in_another_env_is_another_run)
 {
-    INSERTED(put(run_nr(1)), 1);
+    INSERTED(put_run(run_nr(1)), 1);
     struct run_ask there = { .env = bytes_str("f"), .id = id_nr(1) };
-    expect_none(expect(ask_run(VERB_RUN_GET, there), OUTCOME_ABSENT));
+    expect_no_runs(expect(ask_run(VERB_RUN_GET, there), OUTCOME_ABSENT));
     struct run r = run_nr(1);
     r.env = bytes_str("f");
     r.fingerprint = fingerprint_nr(1);
-    INSERTED(put(r), 1);
+    INSERTED(put_run(r), 1);
     cr_assert(bytes_eq(run_now(1)->fingerprint, fingerprint_nr(0)));
 }
 
@@ -161,32 +161,32 @@ RUN_CASE(run_put, same_id_in_another_env_is_another_run)
 
 RUN_CASE(run_put, a_key_leads_to_the_first)
 {
-    INSERTED(put(run_keyed(1, "k")), 1);
-    const struct op *op = put(run_keyed(2, "k"));
+    INSERTED(put_run(run_keyed(1, "k")), 1);
+    const struct op *op = put_run(run_keyed(2, "k"));
     CACHED(op, 1);
     cr_assert(!op->changed);
-    expect_none(expect(get(2), OUTCOME_ABSENT));
+    expect_no_runs(expect(get_run(2), OUTCOME_ABSENT));
     expect_key_leads_to("k", 1);
 }
 
 RUN_CASE(run_put, a_key_with_another_fingerprint_is_a_mismatch)
 {
-    INSERTED(put(run_keyed(1, "k")), 1);
+    INSERTED(put_run(run_keyed(1, "k")), 1);
     struct run r = run_keyed(2, "k");
     r.fingerprint = fingerprint_nr(1);
-    MISMATCH(put(r), 1);
-    expect(get(2), OUTCOME_ABSENT);
+    MISMATCH(put_run(r), 1);
+    expect(get_run(2), OUTCOME_ABSENT);
 }
 
 RUN_CASE(run_put, a_key_is_of_its_env_and_task)
 {
-    INSERTED(put(run_keyed(1, "k")), 1);
+    INSERTED(put_run(run_keyed(1, "k")), 1);
     struct run r = run_keyed(2, "k");
     r.task = bytes_str("u");
-    INSERTED(put(r), 2);
+    INSERTED(put_run(r), 2);
     r = run_keyed(3, "k");
     r.env = bytes_str("f");
-    INSERTED(put(r), 3);
+    INSERTED(put_run(r), 3);
     expect_key_leads_to("k", 1);
     struct run_ask there = { .env = bytes_str("g"), .task = r.task, .key = r.key };
     expect(ask_run(VERB_RUN_GET, there), OUTCOME_ABSENT);
@@ -196,50 +196,50 @@ RUN_CASE(run_put, task_and_key_are_not_joined)
 {
     struct run r = run_keyed(1, "bc");
     r.task = bytes_str("a");
-    INSERTED(put(r), 1);
+    INSERTED(put_run(r), 1);
     r = run_keyed(2, "c");
     r.task = bytes_str("ab");
-    INSERTED(put(r), 2);
+    INSERTED(put_run(r), 2);
 }
 
 RUN_CASE(run_put, without_a_key_all_are_new)
 {
-    for (unsigned n = 1; n <= 5; n++) INSERTED(put(run_nr(n)), n);
-    expect(get_by_key(""), OUTCOME_ABSENT);
+    for (unsigned n = 1; n <= 5; n++) INSERTED(put_run(run_nr(n)), n);
+    expect(get_run_by_key(""), OUTCOME_ABSENT);
 }
 
 RUN_CASE(run_put, a_key_expires_at_its_time)
 {
     struct run r = run_keyed(1, "k");
     r.key_until_ms = world.wall_ms + 2000;
-    INSERTED(put(r), 1);
+    INSERTED(put_run(r), 1);
     world_advance(&world, 1999);
-    CACHED(put(run_keyed(2, "k")), 1);
+    CACHED(put_run(run_keyed(2, "k")), 1);
     world_advance(&world, 1);
-    expect(get_by_key("k"), OUTCOME_ABSENT);
-    expect(reset("k"), OUTCOME_ABSENT);
-    INSERTED(put(run_keyed(3, "k")), 3);
+    expect(get_run_by_key("k"), OUTCOME_ABSENT);
+    expect(reset_run_key("k"), OUTCOME_ABSENT);
+    INSERTED(put_run(run_keyed(3, "k")), 3);
     expect_key_leads_to("k", 3);
     cr_assert(!run_now(1)->key_held, "two runs hold the key");
-    CACHED(put(run_keyed(4, "k")), 3);
+    CACHED(put_run(run_keyed(4, "k")), 3);
 }
 
 static void finish_with(unsigned n, struct run_change how)
 {
     struct run leased = leased_one(n);
     how.token = leased.token;
-    expect(change(n, how), OUTCOME_OK);
+    expect(change_run(n, how), OUTCOME_OK);
 }
 
 RUN_CASE(run_put, a_failed_run_has_no_right_to_its_key)
 {
     struct run r = run_keyed(1, "k"), none = { 0 };
     r.attempts_max = 1;
-    INSERTED(put(r), 1);
+    INSERTED(put_run(r), 1);
     finish_with(1, fail(&none, -1));
-    expect_state(1, RUN_FAILED);
-    expect(get_by_key("k"), OUTCOME_ABSENT);
-    INSERTED(put(run_keyed(2, "k")), 2);
+    expect_run_state(1, RUN_FAILED);
+    expect(get_run_by_key("k"), OUTCOME_ABSENT);
+    INSERTED(put_run(run_keyed(2, "k")), 2);
     expect_key_leads_to("k", 2);
     cr_assert(!run_now(1)->key_held);
 }
@@ -247,33 +247,33 @@ RUN_CASE(run_put, a_failed_run_has_no_right_to_its_key)
 RUN_CASE(run_put, completed_and_canceled_runs_keep_their_keys)
 {
     struct run none = { 0 };
-    INSERTED(put(run_keyed(1, "done")), 1);
+    INSERTED(put_run(run_keyed(1, "done")), 1);
     finish_with(1, complete(&none, "1"));
-    INSERTED(put(run_keyed(2, "canceled")), 2);
-    expect(change(2, cancel()), OUTCOME_OK);
-    CACHED(put(run_keyed(3, "done")), 1);
-    CACHED(put(run_keyed(4, "canceled")), 2);
+    INSERTED(put_run(run_keyed(2, "canceled")), 2);
+    expect(change_run(2, cancel()), OUTCOME_OK);
+    CACHED(put_run(run_keyed(3, "done")), 1);
+    CACHED(put_run(run_keyed(4, "canceled")), 2);
 }
 
 RUN_CASE(run_put, a_key_that_was_reset_is_free)
 {
-    INSERTED(put(run_keyed(1, "k")), 1);
-    const struct op *op = expect(reset("k"), OUTCOME_OK);
-    EXPECT_ROWS(op, 1);
-    cr_assert(op->changed && !run_of(op)->key_held);
-    expect_none(expect(reset("k"), OUTCOME_ABSENT));
-    expect(get_by_key("k"), OUTCOME_ABSENT);
-    INSERTED(put(run_keyed(2, "k")), 2);
+    INSERTED(put_run(run_keyed(1, "k")), 1);
+    const struct op *op = expect(reset_run_key("k"), OUTCOME_OK);
+    EXPECT_RUNS(op, 1);
+    cr_assert(op->changed && !only_run(op)->key_held);
+    expect_no_runs(expect(reset_run_key("k"), OUTCOME_ABSENT));
+    expect(get_run_by_key("k"), OUTCOME_ABSENT);
+    INSERTED(put_run(run_keyed(2, "k")), 2);
     expect_key_leads_to("k", 2);
-    SAME(put(run_keyed(1, "k")), 1);
+    SAME(put_run(run_keyed(1, "k")), 1);
     expect_key_leads_to("k", 2);
 }
 
 RUN_CASE(run_put, reset_of_a_key_nobody_has_is_absent)
 {
-    expect_none(expect(reset("k"), OUTCOME_ABSENT));
-    INSERTED(put(run_keyed(1, "k")), 1);
-    expect(reset("other"), OUTCOME_ABSENT);
+    expect_no_runs(expect(reset_run_key("k"), OUTCOME_ABSENT));
+    INSERTED(put_run(run_keyed(1, "k")), 1);
+    expect(reset_run_key("other"), OUTCOME_ABSENT);
     struct run_ask there = { .env = bytes_str("f"),
                              .task = bytes_str("t"),
                              .key = bytes_str("k") };
@@ -295,9 +295,9 @@ RUN_CASE(run_put, whose_claim_lapses_is_too_late)
     const struct op *op =
         expect(put_until(run_keyed(1, "k"), world.mono_ms + 1000), OUTCOME_LOST);
     cr_assert(!op->changed);
-    expect_none(op);
-    expect(get(1), OUTCOME_ABSENT);
-    expect(get_by_key("k"), OUTCOME_ABSENT);
+    expect_no_runs(op);
+    expect(get_run(1), OUTCOME_ABSENT);
+    expect(get_run_by_key("k"), OUTCOME_ABSENT);
     expect(put_until(run_keyed(1, "k"), world.mono_ms - 1), OUTCOME_LOST);
     INSERTED(put_until(run_keyed(1, "k"), world.mono_ms + LEASE_MS), 1);
 }
@@ -306,7 +306,7 @@ RUN_CASE(run_put, too_late_takes_no_key)
 {
     struct run r = run_keyed(1, "k");
     r.key_until_ms = world.wall_ms + 1000;
-    INSERTED(put(r), 1);
+    INSERTED(put_run(r), 1);
     world_advance(&world, 1000);
     expect(put_until(run_keyed(2, "k"), world.mono_ms + 1000), OUTCOME_LOST);
     cr_assert(run_now(1)->key_held);
@@ -321,10 +321,10 @@ RUN_CASE(run_drain, without_changes_is_a_put)
     ask.drains = true;
     const struct op *op = ask_run(VERB_RUN_PUT, ask);
     INSERTED(op, 1);
-    expect_same_run(run_of(op), &r);
+    expect_same_run(only_run(op), &r);
     op = ask_run(VERB_RUN_PUT, ask);
     SAME(op, 1);
-    expect_same_run(run_of(op), &r);
+    expect_same_run(only_run(op), &r);
 }
 
 RUN_CASE(run_drain, changes_are_in_the_run)
@@ -332,10 +332,10 @@ RUN_CASE(run_drain, changes_are_in_the_run)
     struct run r = run_nr(1);
     r.tags = tags_of("a", NULL);
     const struct op *op =
-        drain(r, CHANGES(add_tags("b", "a"), set_metadata("{\"x\": 1}", RUN_ANY_VERSION),
-                         set_metadata("{\"x\": 2}", 1)));
+        drain_run(r, CHANGES(add_tags("b", "a"), set_metadata("{\"x\": 1}", RUN_ANY_VERSION),
+                             set_metadata("{\"x\": 2}", 1)));
     INSERTED(op, 1);
-    cr_assert(bytes_eq(run_of(op)->tags, tags_of("a", "b")));
+    cr_assert(bytes_eq(only_run(op)->tags, tags_of("a", "b")));
     const struct run *got = run_now(1);
     cr_assert(bytes_eq(got->tags, tags_of("a", "b")) && got->changes == 3);
     expect_text(got->metadata, "{\"x\": 2}");
@@ -347,24 +347,24 @@ RUN_CASE(run_drain, a_change_counts_by_the_moment_when_it_was_made)
     struct run r = run_delayed(1, 1000);
     struct bytes changes = CHANGES(reschedule(world.wall_ms + 9000));
     world_advance(&world, 5000);
-    INSERTED(drain(r, changes), 1);
+    INSERTED(drain_run(r, changes), 1);
     cr_assert(run_now(1)->delay_until_ms == r.created_at_ms + 9000);
-    expect_none(expect(lease(1), OUTCOME_OK));
+    expect_no_runs(expect(lease_runs(1), OUTCOME_OK));
 }
 
 RUN_CASE(run_drain, a_run_canceled_in_the_buffer_never_executes)
 {
-    INSERTED(drain(run_keyed(1, "k"), CHANGES(cancel())), 1);
-    expect_state(1, RUN_CANCELED);
-    expect_none(expect(lease(1), OUTCOME_OK));
-    CACHED(put(run_keyed(2, "k")), 1);
+    INSERTED(drain_run(run_keyed(1, "k"), CHANGES(cancel())), 1);
+    expect_run_state(1, RUN_CANCELED);
+    expect_no_runs(expect(lease_runs(1), OUTCOME_OK));
+    CACHED(put_run(run_keyed(2, "k")), 1);
 }
 
 RUN_CASE(run_drain, again_changes_nothing)
 {
     struct bytes changes = CHANGES(add_tags("a", NULL), increment(), increment());
-    INSERTED(drain(run_nr(1), changes), 1);
-    const struct op *op = drain(run_nr(1), changes);
+    INSERTED(drain_run(run_nr(1), changes), 1);
+    const struct op *op = drain_run(run_nr(1), changes);
     SAME(op, 1);
     cr_assert(!op->changed);
     cr_assert(run_now(1)->metadata_version == 2);
@@ -375,10 +375,10 @@ RUN_CASE(run_drain, again_changes_nothing)
  * one had it. */
 RUN_CASE(run_drain, again_with_more_changes_applies_the_rest)
 {
-    INSERTED(drain(run_nr(1), CHANGES(increment(), increment())), 1);
+    INSERTED(drain_run(run_nr(1), CHANGES(increment(), increment())), 1);
     struct run leased = leased_one(1);
-    const struct op *op =
-        drain(run_nr(1), CHANGES(increment(), increment(), increment(), add_tags("a", NULL)));
+    const struct op *op = drain_run(
+        run_nr(1), CHANGES(increment(), increment(), increment(), add_tags("a", NULL)));
     SAME(op, 1);
     cr_assert(op->changed);
     const struct run *got = run_now(1);
@@ -393,52 +393,54 @@ RUN_CASE(run_drain, a_late_drainer_with_fewer_changes_undoes_nothing)
     struct bytes few = CHANGES(set_metadata("{\"n\": 1}", RUN_ANY_VERSION));
     struct bytes all = CHANGES(set_metadata("{\"n\": 1}", RUN_ANY_VERSION),
                                set_metadata("{\"n\": 2}", RUN_ANY_VERSION));
-    INSERTED(drain(run_nr(1), all), 1);
-    SAME(drain(run_nr(1), few), 1);
+    INSERTED(drain_run(run_nr(1), all), 1);
+    SAME(drain_run(run_nr(1), few), 1);
     cr_assert(run_now(1)->changes == 2);
     expect_text(run_now(1)->metadata, "{\"n\": 2}");
-    SAME(drain(run_nr(1), all), 1);
+    SAME(drain_run(run_nr(1), all), 1);
     cr_assert(run_now(1)->metadata_version == 2, "a change was made twice");
 }
 
 RUN_CASE(run_drain, changes_made_to_the_row_meanwhile_stay)
 {
-    INSERTED(drain(run_nr(1), CHANGES(add_tags("a", NULL))), 1);
-    expect(change(1, add_tags("b", NULL)), OUTCOME_OK);
-    SAME(drain(run_nr(1), CHANGES(add_tags("a", NULL), set_metadata("{}", RUN_ANY_VERSION))),
-         1);
+    INSERTED(drain_run(run_nr(1), CHANGES(add_tags("a", NULL))), 1);
+    expect(change_run(1, add_tags("b", NULL)), OUTCOME_OK);
+    SAME(
+        drain_run(run_nr(1), CHANGES(add_tags("a", NULL), set_metadata("{}", RUN_ANY_VERSION))),
+        1);
     cr_assert(bytes_eq(run_now(1)->tags, tags_of("a", "b")));
     cr_assert(run_now(1)->changes == 2 && run_now(1)->metadata_version == 1);
 }
 
 RUN_CASE(run_drain, a_cancel_that_comes_late_still_cancels)
 {
-    INSERTED(drain(run_nr(1), NO_CHANGES), 1);
+    INSERTED(drain_run(run_nr(1), NO_CHANGES), 1);
     struct run leased = leased_one(1);
-    SAME(drain(run_nr(1), CHANGES(cancel())), 1);
-    expect_state(1, RUN_CANCELED);
-    expect(change(1, complete(&leased, "1")), OUTCOME_LOST);
+    SAME(drain_run(run_nr(1), CHANGES(cancel())), 1);
+    expect_run_state(1, RUN_CANCELED);
+    expect(change_run(1, complete(&leased, "1")), OUTCOME_LOST);
 }
 
 RUN_CASE(run_drain, a_refused_change_is_counted_and_changes_nothing)
 {
-    INSERTED(drain(run_nr(1), CHANGES(reschedule(world.wall_ms + 1), add_tags("a", NULL))), 1);
+    INSERTED(drain_run(run_nr(1), CHANGES(reschedule(world.wall_ms + 1), add_tags("a", NULL))),
+             1);
     cr_assert(run_now(1)->changes == 2 && run_now(1)->delay_until_ms == 0);
     cr_assert(bytes_eq(run_now(1)->tags, tags_of("a", NULL)));
 }
 
 RUN_CASE(run_drain, a_key_that_was_reset_in_the_buffer_is_free)
 {
-    INSERTED(drain(run_keyed(1, "k"), CHANGES(reset_key())), 1);
+    INSERTED(drain_run(run_keyed(1, "k"), CHANGES(reset_key())), 1);
     cr_assert(!run_now(1)->key_held);
-    expect(get_by_key("k"), OUTCOME_ABSENT);
-    INSERTED(put(run_keyed(2, "k")), 2);
+    expect(get_run_by_key("k"), OUTCOME_ABSENT);
+    INSERTED(put_run(run_keyed(2, "k")), 2);
 }
 
 RUN_CASE(run_drain, a_run_that_gave_up_its_key_is_nobodys_alias)
 {
-    INSERTED(put(run_keyed(2, "k")), 2);
-    INSERTED(drain(run_keyed(1, "k"), CHANGES(reset_key())), 1);
+    INSERTED(put_run(run_keyed(2, "k")), 2);
+    INSERTED(drain_run(run_keyed(1, "k"), CHANGES(reset_key())), 1);
     cr_assert(run_now(1)->canonical.text[0] == '\0');
     expect_key_leads_to("k", 2);
 }
@@ -448,10 +450,10 @@ RUN_CASE(run_drain, a_key_that_expired_in_the_buffer_takes_nothing)
     struct run r = run_keyed(1, "k");
     r.key_until_ms = world.wall_ms + 1000;
     world_advance(&world, 1000);
-    INSERTED(put(run_keyed(2, "k")), 2);
-    INSERTED(drain(r, NO_CHANGES), 1);
+    INSERTED(put_run(run_keyed(2, "k")), 2);
+    INSERTED(drain_run(r, NO_CHANGES), 1);
     expect_key_leads_to("k", 2);
-    CACHED(put(run_keyed(3, "k")), 2);
+    CACHED(put_run(run_keyed(3, "k")), 2);
 }
 
 /* ---- aliases ---- */
@@ -460,30 +462,30 @@ static void expect_alias(unsigned alias, unsigned canonical)
 {
     const struct run *got = run_now(alias);
     struct run_id id = id_nr(canonical);
-    cr_assert(run_id_eq(&got->id, &id), "it is run %u", number_of(got));
+    cr_assert(run_id_eq(&got->id, &id), "it is run %u", run_number(got));
     cr_assert(run_id_eq(&got->canonical, &id), "canonical is \"%s\"", got->canonical.text);
 }
 
 RUN_CASE(run_alias, a_drained_run_whose_key_is_taken_becomes_one)
 {
-    INSERTED(put(run_keyed(1, "k")), 1);
-    const struct op *op = drain(run_keyed(2, "k"), NO_CHANGES);
+    INSERTED(put_run(run_keyed(1, "k")), 1);
+    const struct op *op = drain_run(run_keyed(2, "k"), NO_CHANGES);
     ALIASED(op, 1);
     cr_assert(op->changed);
     struct run_id id = id_nr(1);
-    cr_assert(run_id_eq(&run_of(op)->canonical, &id));
+    cr_assert(run_id_eq(&only_run(op)->canonical, &id));
     expect_alias(2, 1);
     cr_assert(run_now(1)->canonical.text[0] == '\0', "it is nobody's alias");
-    EXPECT_ROWS(list(10), 1);
-    EXPECT_ROWS(expect(lease(10), OUTCOME_OK), 1);
+    EXPECT_RUNS(list_runs(10), 1);
+    EXPECT_RUNS(expect(lease_runs(10), OUTCOME_OK), 1);
 }
 
 RUN_CASE(run_alias, of_another_payload_too)
 {
-    INSERTED(put(run_keyed(1, "k")), 1);
+    INSERTED(put_run(run_keyed(1, "k")), 1);
     struct run r = run_keyed(2, "k");
     r.fingerprint = fingerprint_nr(1);
-    ALIASED(drain(r, NO_CHANGES), 1);
+    ALIASED(drain_run(r, NO_CHANGES), 1);
     expect_alias(2, 1);
 }
 
@@ -491,9 +493,9 @@ RUN_CASE(run_alias, of_a_run_that_has_no_right_to_the_key_is_none)
 {
     struct run r = run_keyed(1, "k"), none = { 0 };
     r.attempts_max = 1;
-    INSERTED(put(r), 1);
+    INSERTED(put_run(r), 1);
     finish_with(1, fail(&none, -1));
-    INSERTED(drain(run_keyed(2, "k"), NO_CHANGES), 2);
+    INSERTED(drain_run(run_keyed(2, "k"), NO_CHANGES), 2);
     expect_key_leads_to("k", 2);
 }
 
@@ -503,9 +505,10 @@ RUN_CASE(run_alias, its_changes_are_merged)
     r.tags = tags_of("a", NULL);
     r.metadata = bytes_str("{\"n\": 40}");
     r.metadata_version = 1;
-    INSERTED(put(r), 1);
-    ALIASED(drain(run_keyed(2, "k"), CHANGES(add_tags("b", NULL), increment(), increment())),
-            1);
+    INSERTED(put_run(r), 1);
+    ALIASED(
+        drain_run(run_keyed(2, "k"), CHANGES(add_tags("b", NULL), increment(), increment())),
+        1);
     const struct run *got = run_now(1);
     cr_assert(bytes_eq(got->tags, tags_of("a", "b")));
     expect_json(got->metadata, "{\"n\":42}");
@@ -514,20 +517,20 @@ RUN_CASE(run_alias, its_changes_are_merged)
 
 RUN_CASE(run_alias, a_cancel_is_merged)
 {
-    INSERTED(put(run_keyed(1, "k")), 1);
+    INSERTED(put_run(run_keyed(1, "k")), 1);
     struct run leased = leased_one(1);
-    ALIASED(drain(run_keyed(2, "k"), CHANGES(cancel())), 1);
-    expect_state(1, RUN_CANCELED);
-    expect(change(1, complete(&leased, "1")), OUTCOME_LOST);
+    ALIASED(drain_run(run_keyed(2, "k"), CHANGES(cancel())), 1);
+    expect_run_state(1, RUN_CANCELED);
+    expect(change_run(1, complete(&leased, "1")), OUTCOME_LOST);
 }
 
 RUN_CASE(run_alias, times_and_keys_are_the_canonical_ones_own)
 {
     struct run r = run_keyed(1, "k");
     r.delay_until_ms = r.available_at_ms = world.wall_ms + 5000;
-    INSERTED(put(r), 1);
+    INSERTED(put_run(r), 1);
     struct bytes changes = CHANGES(reschedule(world.wall_ms + 60000), add_tags("a", NULL));
-    ALIASED(drain(run_keyed(2, "k"), changes), 1);
+    ALIASED(drain_run(run_keyed(2, "k"), changes), 1);
     cr_assert(run_now(1)->delay_until_ms == r.delay_until_ms);
     cr_assert(bytes_eq(run_now(1)->tags, tags_of("a", NULL)));
     expect_key_leads_to("k", 1);
@@ -535,75 +538,75 @@ RUN_CASE(run_alias, times_and_keys_are_the_canonical_ones_own)
 
 RUN_CASE(run_alias, again_is_merged_once_and_the_rest_too)
 {
-    INSERTED(put(run_keyed(1, "k")), 1);
+    INSERTED(put_run(run_keyed(1, "k")), 1);
     struct bytes two = CHANGES(increment(), increment());
     struct bytes three = CHANGES(increment(), increment(), increment());
-    ALIASED(drain(run_keyed(2, "k"), two), 1);
-    const struct op *op = drain(run_keyed(2, "k"), two);
+    ALIASED(drain_run(run_keyed(2, "k"), two), 1);
+    const struct op *op = drain_run(run_keyed(2, "k"), two);
     SAME(op, 1);
     cr_assert(!op->changed);
-    SAME(drain(run_keyed(2, "k"), three), 1);
-    SAME(drain(run_keyed(2, "k"), two), 1);
-    SAME(drain(run_keyed(2, "k"), three), 1);
+    SAME(drain_run(run_keyed(2, "k"), three), 1);
+    SAME(drain_run(run_keyed(2, "k"), two), 1);
+    SAME(drain_run(run_keyed(2, "k"), three), 1);
     expect_json(run_now(1)->metadata, "{\"n\":3}");
 }
 
 RUN_CASE(run_alias, several_of_one_run_are_counted_apart)
 {
-    INSERTED(put(run_keyed(1, "k")), 1);
-    ALIASED(drain(run_keyed(2, "k"), CHANGES(increment())), 1);
-    ALIASED(drain(run_keyed(3, "k"), CHANGES(increment(), increment())), 1);
-    SAME(drain(run_keyed(2, "k"), CHANGES(increment(), increment())), 1);
+    INSERTED(put_run(run_keyed(1, "k")), 1);
+    ALIASED(drain_run(run_keyed(2, "k"), CHANGES(increment())), 1);
+    ALIASED(drain_run(run_keyed(3, "k"), CHANGES(increment(), increment())), 1);
+    SAME(drain_run(run_keyed(2, "k"), CHANGES(increment(), increment())), 1);
     expect_json(run_now(1)->metadata, "{\"n\":4}");
 }
 
 RUN_CASE(run_alias, keeps_leading_there_when_the_key_does_not)
 {
-    INSERTED(put(run_keyed(1, "k")), 1);
-    ALIASED(drain(run_keyed(2, "k"), NO_CHANGES), 1);
-    expect(reset("k"), OUTCOME_OK);
-    INSERTED(put(run_keyed(3, "k")), 3);
+    INSERTED(put_run(run_keyed(1, "k")), 1);
+    ALIASED(drain_run(run_keyed(2, "k"), NO_CHANGES), 1);
+    expect(reset_run_key("k"), OUTCOME_OK);
+    INSERTED(put_run(run_keyed(3, "k")), 3);
     expect_alias(2, 1);
-    SAME(drain(run_keyed(2, "k"), CHANGES(add_tags("a", NULL))), 1);
+    SAME(drain_run(run_keyed(2, "k"), CHANGES(add_tags("a", NULL))), 1);
     cr_assert(bytes_eq(run_now(1)->tags, tags_of("a", NULL)));
 }
 
 RUN_CASE(run_alias, its_id_is_taken)
 {
-    INSERTED(put(run_keyed(1, "k")), 1);
-    ALIASED(drain(run_keyed(2, "k"), NO_CHANGES), 1);
-    const struct op *op = put(run_nr(2));
+    INSERTED(put_run(run_keyed(1, "k")), 1);
+    ALIASED(drain_run(run_keyed(2, "k"), NO_CHANGES), 1);
+    const struct op *op = put_run(run_nr(2));
     SAME(op, 1);
     struct run_id id = id_nr(1);
-    cr_assert(run_id_eq(&run_of(op)->canonical, &id));
-    SAME(put(run_keyed(2, "k")), 1);
-    EXPECT_ROWS(list(10), 1);
+    cr_assert(run_id_eq(&only_run(op)->canonical, &id));
+    SAME(put_run(run_keyed(2, "k")), 1);
+    EXPECT_RUNS(list_runs(10), 1);
 }
 
 RUN_CASE(run_alias, changes_by_its_id_reach_the_run)
 {
-    INSERTED(put(run_keyed(1, "k")), 1);
-    ALIASED(drain(run_keyed(2, "k"), NO_CHANGES), 1);
-    const struct op *op = expect(change(2, add_tags("a", NULL)), OUTCOME_OK);
+    INSERTED(put_run(run_keyed(1, "k")), 1);
+    ALIASED(drain_run(run_keyed(2, "k"), NO_CHANGES), 1);
+    const struct op *op = expect(change_run(2, add_tags("a", NULL)), OUTCOME_OK);
     struct run_id id = id_nr(1);
-    cr_assert(run_id_eq(&run_of(op)->id, &id) && run_id_eq(&run_of(op)->canonical, &id));
+    cr_assert(run_id_eq(&only_run(op)->id, &id) && run_id_eq(&only_run(op)->canonical, &id));
     cr_assert(bytes_eq(run_now(1)->tags, tags_of("a", NULL)));
     struct run leased = leased_one(1);
-    expect(change(2, heartbeat(&leased, -1)), OUTCOME_OK);
-    expect(change(2, complete(&leased, "7")), OUTCOME_OK);
-    expect_state(1, RUN_COMPLETED);
+    expect(change_run(2, heartbeat(&leased, -1)), OUTCOME_OK);
+    expect(change_run(2, complete(&leased, "7")), OUTCOME_OK);
+    expect_run_state(1, RUN_COMPLETED);
     expect_text(run_now(2)->output, "7");
 }
 
 RUN_CASE(run_alias, is_of_its_env)
 {
-    INSERTED(put(run_keyed(1, "k")), 1);
-    ALIASED(drain(run_keyed(2, "k"), NO_CHANGES), 1);
+    INSERTED(put_run(run_keyed(1, "k")), 1);
+    ALIASED(drain_run(run_keyed(2, "k"), NO_CHANGES), 1);
     struct run_ask there = { .env = bytes_str("f"), .id = id_nr(2) };
     expect(ask_run(VERB_RUN_GET, there), OUTCOME_ABSENT);
     struct run r = run_keyed(2, "k");
     r.env = bytes_str("f");
-    INSERTED(drain(r, NO_CHANGES), 2);
+    INSERTED(drain_run(r, NO_CHANGES), 2);
 }
 
 /* ---- many at once ---- */
@@ -619,7 +622,7 @@ RUN_CASE(run_batch, of_puts_with_one_key_makes_one_run)
     world_settle(&world);
     cr_assert(outcome_of(w[0]) == OUTCOME_OK && w[0]->op->run->put == PUT_INSERT);
     for (unsigned i = 1; i < MANY; i++) CACHED(answered(w[i]), 0);
-    EXPECT_ROWS(list(MANY), 0);
+    EXPECT_RUNS(list_runs(MANY), 0);
 }
 
 RUN_CASE(run_batch, of_puts_of_one_id_makes_one_run)
@@ -668,7 +671,7 @@ RUN_CASE(run_batch, of_put_and_reset_goes_in_order)
     for (size_t i = 0; i < sizeof w / sizeof w[0]; i++)
         cr_assert(outcome_of(w[i]) == in_order[i], "step %zu: %s", i,
                   outcome_name(outcome_of(w[i])));
-    EXPECT_ROWS(w[3]->op, 2);
+    EXPECT_RUNS(w[3]->op, 2);
 }
 
 RUN_CASE(run_batch, of_many_runs_puts_them_all)
@@ -681,20 +684,20 @@ RUN_CASE(run_batch, of_many_runs_puts_them_all)
     }
     world_settle(&world);
     for (unsigned i = 0; i < MANY; i++) INSERTED(answered(w[i]), i);
-    cr_assert(list(RUN_ROWS_MAX)->run->rows.count == MANY);
+    cr_assert(list_runs(RUN_ROWS_MAX)->run->rows.count == MANY);
 }
 
 /* ---- two processes ---- */
 
 SHARED_RUN_CASE(run_sharing, a_key_of_one_is_the_others_too)
 {
-    INSERTED(put(run_keyed(1, "k")), 1);
+    INSERTED(put_run(run_keyed(1, "k")), 1);
     there();
-    CACHED(put(run_keyed(2, "k")), 1);
-    SAME(put(run_keyed(1, "k")), 1);
-    ALIASED(drain(run_keyed(3, "k"), CHANGES(add_tags("a", NULL))), 1);
-    expect(reset("k"), OUTCOME_OK);
+    CACHED(put_run(run_keyed(2, "k")), 1);
+    SAME(put_run(run_keyed(1, "k")), 1);
+    ALIASED(drain_run(run_keyed(3, "k"), CHANGES(add_tags("a", NULL))), 1);
+    expect(reset_run_key("k"), OUTCOME_OK);
     here();
     expect_alias(3, 1);
-    INSERTED(put(run_keyed(2, "k")), 2);
+    INSERTED(put_run(run_keyed(2, "k")), 2);
 }
