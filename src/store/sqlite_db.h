@@ -127,7 +127,7 @@
                       " WHERE state = 1 AND env = ?1 ORDER BY turn, seq LIMIT ?2")             \
     X(SQL_DRAIN_TAKE, "UPDATE entries INDEXED BY entries_queued SET state = 2, turn = 1,"      \
                       " token = ?4, leased_at_ms = ?5, lease_until_ms = ?6"                    \
-                      " WHERE state = 1 AND env = ?1 AND (turn, seq) <= (?2, ?3)")             \
+                      " WHERE state = 1 AND env = ?1 AND turn = ?2 AND seq <= ?3")             \
     X(SQL_DRAIN_TAKE_ONE, "UPDATE entries SET state = 2, turn = 1, token = ?2,"                \
                           " leased_at_ms = ?3, lease_until_ms = ?4 WHERE seq = ?1")            \
     X(SQL_SETTLE_WRITTEN, "UPDATE entries SET state = 3, token = NULL, key_frame = NULL,"      \
