@@ -326,14 +326,15 @@ int engine_run(struct engine *e, const struct run_args *args, struct run_call **
 
 void run_call_cancel(struct run_call *c)
 {
-    if (c->finished || c->told || c->canceled) return;
+    if (c->told || c->canceled) return;
     c->canceled = true;
+    if (c->args.question == ASK_LEASE) work_cancel(c);
     err_set(&c->err, c->trigger.maybe || c->step ? ERR_AMBIGUOUS : ERR_CANCELED,
             "the call was canceled");
+    if (c->finished) return;
     if (timer_is_set(&c->timer))
         timer_set(c->engine->loop, &c->timer, 0); /* no reason to wait */
     tell_later(c);
-    if (c->args.question == ASK_LEASE) work_cancel(c);
     if (c->trigger.claim) call_cancel(c->trigger.claim);
 }
 
