@@ -311,6 +311,7 @@ struct run_verdict rules_run_lease(const struct run *stored, const struct token 
         finish(next, RUN_FAILED, now_ms);
         next->error = bytes_str(too_many_stalls);
         v.outcome = OUTCOME_REFUSED;
+        v.reason = "it has stalled too often";
         return v;
     }
     if (stored->state == RUN_EXECUTING)
