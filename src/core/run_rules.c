@@ -68,7 +68,7 @@ static int body_check(const struct run_change *c, struct err *reterr)
 
 static int sense_check(const struct run_change *c, struct err *reterr)
 {
-    if (c->kind < RUN_ADD_TAGS || c->kind > RUN_FAIL)
+    if (c->kind < RUN_ADD_TAGS || c->kind > RUN_RETURN)
         return err_set(reterr, ERR_INVALID, "there is no such change of a run");
     if (c->kind == RUN_RESCHEDULE && (c->at_ms < 0 || c->at_ms > TIME_MS_MAX))
         return err_set(reterr, ERR_INVALID, "that time is out of range");
@@ -81,7 +81,7 @@ static int sense_check(const struct run_change *c, struct err *reterr)
 
 int run_change_check(const struct run_change *c, size_t output_bytes_max, struct err *reterr)
 {
-    static const char *const names[RUN_FAIL + 1] = {
+    static const char *const names[RUN_RETURN + 1] = {
         [RUN_CANCEL] = "reason", [RUN_COMPLETE] = "output", [RUN_FAIL] = "error"
     };
     int r = sense_check(c, reterr);
@@ -245,6 +245,18 @@ static void fail(const struct run_change *c, int64_t now_ms, struct run_verdict 
         now_ms + (c->retry_ms >= 0 ? c->retry_ms : run_back_off_ms(next->attempts));
 }
 
+/* Nobody has worked on it: not an attempt, and due at once. */
+static void give_back(int64_t now_ms, struct run_verdict *v)
+{
+    struct run *next = &v->next;
+    change(v);
+    next->state = RUN_QUEUED;
+    next->token = (struct token){ 0 };
+    next->lease_until_ms = 0;
+    next->available_at_ms = now_ms;
+    if (next->attempts) next->attempts--;
+}
+
 static void by_holder(const struct run_change *c, int64_t now_ms, struct run_verdict *v)
 {
     if (!is_holder(&v->next, c)) { /* U2 */
@@ -254,6 +266,7 @@ static void by_holder(const struct run_change *c, int64_t now_ms, struct run_ver
     if (c->kind == RUN_HEARTBEAT) heartbeat(c, now_ms, v);
     if (c->kind == RUN_COMPLETE) complete(c, now_ms, v);
     if (c->kind == RUN_FAIL) fail(c, now_ms, v);
+    if (c->kind == RUN_RETURN) give_back(now_ms, v);
 }
 
 int rules_run_change(const struct run *stored, const struct run_change *c, int64_t now_ms,
@@ -284,6 +297,7 @@ int rules_run_change(const struct run *stored, const struct run_change *c, int64
         break;
     case RUN_HEARTBEAT:
     case RUN_COMPLETE:
+    case RUN_RETURN:
     case RUN_FAIL:
         by_holder(c, now_ms, &v);
         break;
