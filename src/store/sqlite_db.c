@@ -154,7 +154,7 @@ int db_fail(struct sqlite *s, int rc, struct err *reterr)
 
 static const char *const sql_text[SQLS] = {
 #define SQL_ROW(id, text) [id] = text,
-    SQL_LIST(SQL_ROW)
+    SQL_LIST(SQL_ROW) SQL_RUNS_LIST(SQL_ROW)
 #undef SQL_ROW
 };
 
@@ -174,6 +174,19 @@ int db_step(struct sqlite *s, sqlite3_stmt *statement, struct err *reterr)
     if (rc == SQLITE_ROW) return 1;
     if (rc == SQLITE_DONE) return 0;
     return db_fail(s, rc, reterr);
+}
+
+void bind_bytes(sqlite3_stmt *statement, int at, struct bytes view)
+{
+    sqlite3_bind_blob64(statement, at, view.len ? (const void *)view.data : "", view.len,
+                        SQLITE_STATIC);
+}
+
+struct bytes column_bytes(sqlite3_stmt *statement, int column)
+{
+    const void *data =
+        sqlite3_column_blob(statement, column); /* before the length, says SQLite */
+    return bytes_of(data, (size_t)sqlite3_column_bytes(statement, column));
 }
 
 int db_finish(struct sqlite *s, sqlite3_stmt *statement, struct err *reterr)
