@@ -621,6 +621,7 @@ static void submit_coord_alone(struct tiered *t, struct op *op)
         refuse(t, op, ERR_UNAVAILABLE, "coord cannot be reached");
         return;
     }
+    op->in.seen &= ~PLANE_COORD;
     op_push(op, coord_alone_answered, t);
     store_submit(t->coord, op);
 }
@@ -676,7 +677,7 @@ static void tiered_submit(struct store *s, struct op *op)
     struct tiered *t = (struct tiered *)s;
     op->at_coord = op->refused = false;
     op->degraded = t->open;
-    if (op->coord_only && op->verb != VERB_WATCH)
+    if (op->coord_only && op->verb <= VERB_PEEK)
         submit_coord_alone(t, op);
     else
         submit_verb[op->verb](t, op);
