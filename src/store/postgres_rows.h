@@ -6,8 +6,7 @@
 #ifndef STORE_POSTGRES_ROWS_H
 #define STORE_POSTGRES_ROWS_H
 
-#include "base/buf.h"
-#include "store/postgres_db.h"
+#include "store/postgres_array.h"
 
 enum { BATCH_MAX = 1024, PLACE_BYTES = 6 };
 
@@ -67,7 +66,7 @@ enum rows_column {
 };
 
 struct rows {
-    struct buf columns[ROWS_COLUMNS];
+    struct pg_array columns[ROWS_COLUMNS];
     size_t count;
     struct slot *slots[BATCH_MAX]; /* in the order of the rows */
 };

@@ -1,0 +1,30 @@
+/* postgres_array.h - one column of many rows, as an array in the server's binary form; private to
+ * the postgres store. */
+#ifndef STORE_POSTGRES_ARRAY_H
+#define STORE_POSTGRES_ARRAY_H
+
+#include "base/buf.h"
+#include "store/postgres_db.h"
+
+struct pg_array {
+    enum pg_type element; /* PG_BYTEA, PG_TID, PG_INT8 or PG_INT2 */
+    size_t count;
+    struct buf content;
+};
+
+void pg_array_init(struct pg_array *a, enum pg_type element);
+void pg_array_fini(struct pg_array *a);
+void pg_array_clear(struct pg_array *a); /* empty and reusable */
+
+void pg_array_add(struct pg_array *a, struct bytes value);
+void pg_array_add_number(struct pg_array *a, int64_t value);
+void pg_array_add_null(struct pg_array *a);
+static inline int pg_array_failed(const struct pg_array *a)
+{
+    return buf_failed(&a->content);
+}
+
+/* Completes it; the parameter is a view of it. */
+void pg_param_array(struct pg_params *p, struct pg_array *a);
+
+#endif
