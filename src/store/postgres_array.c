@@ -79,3 +79,11 @@ void pg_param_array(struct pg_params *p, struct pg_array *a)
     to[DIMENSIONS_AT + 3] = a->count > 0;
     pg_param(p, array_of(a->element), bytes_of(to, a->count ? a->content.len : ELEMENTS_AT));
 }
+
+struct place pg_place(const PGresult *q, int row, int column)
+{
+    struct place place = { { 0 } };
+    struct bytes in = pg_bytes(q, row, column);
+    if (in.len == sizeof place.bytes) memcpy(place.bytes, in.data, in.len);
+    return place;
+}

@@ -1,5 +1,5 @@
-/* postgres_array.h - one column of many rows, as an array in the server's binary form; private to
- * the postgres store. */
+/* postgres_array.h - one column of many rows, as an array in the server's binary form; where a row
+ * is. Private to the postgres store. */
 #ifndef STORE_POSTGRES_ARRAY_H
 #define STORE_POSTGRES_ARRAY_H
 
@@ -26,5 +26,15 @@ static inline int pg_array_failed(const struct pg_array *a)
 
 /* Completes it; the parameter is a view of it. */
 void pg_param_array(struct pg_params *p, struct pg_array *a);
+
+enum { PLACE_BYTES = 6 };
+
+/* Where a row is in its table, as the server has it. It may be moved, and something else may be
+ * put there: whoever looks must look at what is there, too. */
+struct place {
+    uint8_t bytes[PLACE_BYTES];
+};
+
+struct place pg_place(const PGresult *result, int row, int column);
 
 #endif

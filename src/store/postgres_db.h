@@ -47,10 +47,10 @@
     X(PGSQL_RUNS_INSERT,                                                                       \
       "SELECT * FROM @.runs_insert($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13,"    \
       " $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, $30,"  \
-      " $31, $32, $33, $34)")                                                                  \
+      " $31, $32, $33, $34, $35)")                                                             \
     X(PGSQL_RUNS_UPDATE,                                                                       \
       "SELECT * FROM @.runs_update($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13,"    \
-      " $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25)")                          \
+      " $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26)")                     \
     X(PGSQL_RUNS_ALIAS, "SELECT @.runs_alias($1, $2, $3, $4, $5, $6)")                         \
     X(PGSQL_RUNS_LEASE, "SELECT * FROM @.runs_lease($1, $2, $3, $4, $5, $6)")                  \
     X(PGSQL_RUNS_LIST,                                                                         \
@@ -129,7 +129,7 @@ struct pgdb {
 };
 
 /* Binary parameters of a statement. Views are not copied. */
-enum { PG_PARAMS_MAX = 34 };
+enum { PG_PARAMS_MAX = 35 };
 struct pg_params {
     int count;
     Oid types[PG_PARAMS_MAX];

@@ -18,7 +18,8 @@ enum {
 
 struct image_row {
     struct run now;
-    int64_t rev;  /* as read; 0: it is new */
+    int64_t rev; /* as read; 0: it is new */
+    struct place place;
     bool changed; /* by an op: has to be written */
     bool written;
     struct bytes seen_tags, seen_metadata, seen_output,

@@ -93,14 +93,6 @@ static bool decode_record(struct slot *s, const PGresult *q, int row, int column
     return true;
 }
 
-struct place pg_place(const PGresult *q, int row, int column)
-{
-    struct place place = { { 0 } };
-    struct bytes in = pg_bytes(q, row, column);
-    if (in.len == sizeof place.bytes) memcpy(place.bytes, in.data, in.len);
-    return place;
-}
-
 /* The row is there, whatever it holds: a dropped one is absent, but its fence was used. */
 static bool decode_row(struct slot *s, const PGresult *q, int row, int column)
 {

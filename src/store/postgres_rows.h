@@ -8,13 +8,7 @@
 
 #include "store/postgres_array.h"
 
-enum { BATCH_MAX = 1024, PLACE_BYTES = 6 };
-
-/* Where a row is in its table, as the server has it. It may be moved, and something else may be
- * put there: whoever looks must look at what is there, too. */
-struct place {
-    uint8_t bytes[PLACE_BYTES];
-};
+enum { BATCH_MAX = 1024 };
 
 struct slot {
     struct key key; /* views into the first of its ops */
@@ -89,8 +83,6 @@ enum read_column {
     READ_N,
     READ_ROW,
 };
-
-struct place pg_place(const PGresult *result, int row, int column);
 
 /* Fills a slot from a row whose record begins at `column`. False: it makes no sense, and
  * slot->bad says why. NOMEM counts as such. */

@@ -103,10 +103,16 @@ static bool is_text(enum run_column c)
     return c <= RUN_COL_ID || (c >= RUN_COL_TOKEN && c <= RUN_COL_ERROR) || c >= RUN_COL_TASK;
 }
 
+static enum pg_type element_of(enum run_column c)
+{
+    if (c == RUN_COL_PLACE) return PG_TID;
+    return is_text(c) ? PG_BYTEA : PG_INT8;
+}
+
 void run_columns_init(struct run_columns *c)
 {
     for (unsigned i = 0; i < RUN_COLS_INSERT; i++)
-        pg_array_init(&c->columns[i], is_text((enum run_column)i) ? PG_BYTEA : PG_INT8);
+        pg_array_init(&c->columns[i], element_of((enum run_column)i));
     c->count = 0;
 }
 
@@ -176,6 +182,7 @@ static void add_row(struct run_columns *c, struct image_row *row)
     bool held = r->state == RUN_EXECUTING;
     add_text(c, RUN_COL_ENV, r->env);
     add_text(c, RUN_COL_ID, run_id_bytes(&r->id));
+    add_text(c, RUN_COL_PLACE, bytes_of(row->place.bytes, sizeof row->place.bytes));
     add_number(c, RUN_COL_REV, row->rev);
     add_numbers(c, r);
     add_text(c, RUN_COL_TOKEN, bytes_of(r->token.bytes, held ? sizeof r->token.bytes : 0));

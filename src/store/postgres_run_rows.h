@@ -14,6 +14,7 @@ bool run_row_is_null(const PGresult *result, int row, int column);
 enum run_column {
     RUN_COL_ENV,
     RUN_COL_ID,
+    RUN_COL_PLACE,
     RUN_COL_REV,
     RUN_COL_KEY_HELD,
     RUN_COL_STATE,

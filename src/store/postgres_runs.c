@@ -78,7 +78,7 @@ static bool reckon_moment(struct pgruns *s)
 
 /* ---- read ---- */
 
-enum read_column { READ_NOW, READ_EPOCH, READ_N, READ_ALIAS_CHANGES, READ_ROW };
+enum read_column { READ_NOW, READ_EPOCH, READ_N, READ_ALIAS_CHANGES, READ_PLACE, READ_ROW };
 
 /* A running average. */
 static void note_put(struct pgruns *s, bool new)
@@ -179,6 +179,7 @@ static int take_row(struct pgruns *s, const PGresult *q, int at, struct err *ret
         return 0;
     }
     struct image_row *row = row_take(s, &r, rev);
+    row->place = pg_place(q, at, READ_PLACE);
     if (!PQgetisnull(q, at, READ_ALIAS_CHANGES))
         alias_take(s, step, row, pg_number(q, at, READ_ALIAS_CHANGES));
     return 0;

@@ -65,10 +65,11 @@ FROM runs WHERE canonical_id IS NOT NULL;
 
 -- One question per element, n counts from 1: by id, or, where that is empty, by task and key. A row
 -- for each that was found, and one without n first. Found by an alias: the run, and what of the
--- alias is in it. All of it is one moment, since the function is stable.
+-- alias is in it. All of it is one moment, since the function is stable. OFFSET 0: a row is looked for
+-- when the question is known, however small the table was when this was planned.
 CREATE OR REPLACE FUNCTION runs_read(envs bytea[], ids bytea[], tasks bytea[], keys bytea[])
 RETURNS TABLE (
-    now_ms bigint, epoch bigint, n integer, alias_changes bigint,
+    now_ms bigint, epoch bigint, n integer, alias_changes bigint, place tid,
     rev bigint, key_until_ms bigint, metadata_version bigint, created_at_ms bigint,
     delay_until_ms bigint, available_at_ms bigint, started_at_ms bigint, finished_at_ms bigint,
     fence bigint, lease_ms bigint, lease_until_ms bigint, changes bigint, due_at_ms bigint,
@@ -88,30 +89,38 @@ AS $$
 #variable_conflict use_column
 BEGIN
     RETURN QUERY
-    SELECT clock_ms(), meta.epoch, NULL::integer, NULL::bigint, r.*
+    SELECT clock_ms(), meta.epoch, NULL::integer, NULL::bigint, r.ctid, r.*
     FROM meta LEFT JOIN runs r ON false WHERE meta.id = 1;
     RETURN QUERY
     SELECT NULL::bigint, NULL::bigint, i, NULL::bigint, r.*
     FROM generate_subscripts(ids, 1) AS i
-    JOIN runs r ON r.env = envs[i] AND r.id = ids[i]
+    CROSS JOIN LATERAL (
+        SELECT r.ctid, r.* FROM runs r WHERE r.env = envs[i] AND r.id = ids[i] OFFSET 0) AS r
     WHERE r.canonical_id IS NULL;
     RETURN QUERY
     SELECT NULL::bigint, NULL::bigint, i, a.changes, r.*
     FROM generate_subscripts(ids, 1) AS i
-    JOIN runs a ON a.env = envs[i] AND a.id = ids[i]
-    JOIN runs r ON r.env = a.env AND r.id = a.canonical_id;
+    CROSS JOIN LATERAL (
+        SELECT a.env, a.changes, a.canonical_id FROM runs a
+        WHERE a.env = envs[i] AND a.id = ids[i] OFFSET 0) AS a
+    CROSS JOIN LATERAL (
+        SELECT r.ctid, r.* FROM runs r WHERE r.env = a.env AND r.id = a.canonical_id OFFSET 0) AS r
+    WHERE a.canonical_id IS NOT NULL;
     RETURN QUERY
     SELECT NULL::bigint, NULL::bigint, i, NULL::bigint, r.*
     FROM generate_subscripts(ids, 1) AS i
-    JOIN runs r ON r.env = envs[i] AND r.task = tasks[i] AND r.key = keys[i] AND r.key_held
+    CROSS JOIN LATERAL (
+        SELECT r.ctid, r.* FROM runs r
+        WHERE r.env = envs[i] AND r.task = tasks[i] AND r.key = keys[i] AND r.key_held
+        OFFSET 0) AS r
     WHERE ids[i] = '';
 END $$;
 
 -- New runs, sorted by key: returns the numbers of those whose id and key were free. A decision that
 -- was not made in the last within_ms is not carried out. The first rev of a row is its number.
 CREATE OR REPLACE FUNCTION runs_insert(
-    at_ms bigint, within_ms bigint, envs bytea[], ids bytea[], seen_revs bigint[],
-    key_helds bigint[], states bigint[], metadata_versions bigint[], delay_untils bigint[],
+    at_ms bigint, within_ms bigint, envs bytea[], ids bytea[], places tid[],
+    seen_revs bigint[], key_helds bigint[], states bigint[], metadata_versions bigint[], delay_untils bigint[],
     available_ats bigint[], started_ats bigint[], finished_ats bigint[], attempt_counts bigint[],
     stall_counts bigint[], fences bigint[], leases bigint[], lease_untils bigint[],
     change_counts bigint[], due_ats bigint[], gone_ats bigint[], tokens bytea[], tag_lists bytea[],
@@ -145,10 +154,11 @@ BEGIN
 END $$;
 
 -- Known runs, sorted: returns the numbers of those that were still as they had been seen, and are
--- now as given. What is NULL of the large columns stays as it is.
+-- now as given. What is NULL of the large columns stays as it is. A row is found by its place, as in
+-- claims_write().
 CREATE OR REPLACE FUNCTION runs_update(
-    at_ms bigint, within_ms bigint, envs bytea[], ids bytea[], seen_revs bigint[],
-    key_helds bigint[], states bigint[], metadata_versions bigint[], delay_untils bigint[],
+    at_ms bigint, within_ms bigint, envs bytea[], ids bytea[], places tid[],
+    seen_revs bigint[], key_helds bigint[], states bigint[], metadata_versions bigint[], delay_untils bigint[],
     available_ats bigint[], started_ats bigint[], finished_ats bigint[], attempt_counts bigint[],
     stall_counts bigint[], fences bigint[], leases bigint[], lease_untils bigint[],
     change_counts bigint[], due_ats bigint[], gone_ats bigint[], tokens bytea[], tag_lists bytea[],
@@ -177,7 +187,8 @@ BEGIN
         metadata = coalesce(metadatas[i], r.metadata), output = coalesce(outputs[i], r.output),
         error = coalesce(errors[i], r.error)
     FROM generate_subscripts(ids, 1) AS i
-    WHERE r.env = envs[i] AND r.id = ids[i] AND r.rev = seen_revs[i] AND r.canonical_id IS NULL
+    WHERE r.ctid = places[i] AND r.rev = seen_revs[i] AND r.id IS NOT DISTINCT FROM ids[i]
+        AND r.env IS NOT DISTINCT FROM envs[i]
     RETURNING i;
 END $$;
 
@@ -258,30 +269,30 @@ AS $$
 #variable_conflict use_column
 DECLARE
     moment bigint := CASE WHEN at_ms < 0 THEN clock_ms() ELSE at_ms END;
-    picked bytea[];
+    picked tid[];
     ordered boolean;
     failed bigint;
     leased bigint;
     given bigint := 0;
 BEGIN
     LOOP
-        SELECT array_agg(p.id), bool_or(p.ordering_key <> '') INTO picked, ordered
+        SELECT array_agg(p.ctid), bool_or(p.ordering_key <> '') INTO picked, ordered
         FROM (
-            SELECT r.id, r.ordering_key FROM runs r
+            SELECT r.ctid, r.ordering_key FROM runs r
             WHERE r.env = of_env AND r.queue = of_queue AND r.due_at_ms <= moment
                 AND (r.ordering_key = '' OR r.state = 2
                     OR run_turn(r.env, r.queue, r.ordering_key, r.id))
             ORDER BY r.due_at_ms, r.id LIMIT at_most - given FOR UPDATE SKIP LOCKED) AS p;
         IF ordered THEN
-            SELECT array_agg(r.id ORDER BY i) INTO picked
+            SELECT array_agg(picked[i] ORDER BY i) INTO picked
             FROM generate_subscripts(picked, 1) AS i
-            JOIN runs r ON r.env = of_env AND r.id = picked[i]
+            JOIN runs r ON r.ctid = picked[i]
             WHERE r.ordering_key = '' OR r.state = 2
                 OR pg_try_advisory_xact_lock(hashtextextended(
-                    concat_ws('/', 'once', of_env, of_queue, r.ordering_key), 0));
-            SELECT array_agg(r.id ORDER BY i) INTO picked
+                    concat_ws('/', current_schema(), of_env, of_queue, r.ordering_key), 0));
+            SELECT array_agg(picked[i] ORDER BY i) INTO picked
             FROM generate_subscripts(picked, 1) AS i
-            JOIN runs r ON r.env = of_env AND r.id = picked[i]
+            JOIN runs r ON r.ctid = picked[i]
             WHERE r.ordering_key = '' OR r.state = 2
                 OR run_turn(r.env, r.queue, r.ordering_key, r.id);
         END IF;
@@ -292,13 +303,13 @@ BEGIN
             due_at_ms = NULL, gone_at_ms = greatest(moment + 2592000000,
                 CASE WHEN r.key_held THEN r.key_until_ms END)
         FROM generate_subscripts(picked, 1) AS i
-        WHERE r.env = of_env AND r.id = picked[i] AND r.state = 2 AND r.stalls >= 5
+        WHERE r.ctid = picked[i] AND r.state = 2 AND r.stalls >= 5
         RETURNING moment, NULL::bigint, r.*;
         GET DIAGNOSTICS failed = ROW_COUNT;
         IF failed > 0 THEN
-            SELECT array_agg(r.id ORDER BY i) INTO picked
+            SELECT array_agg(picked[i] ORDER BY i) INTO picked
             FROM generate_subscripts(picked, 1) AS i
-            JOIN runs r ON r.env = of_env AND r.id = picked[i] AND r.state <> 4;
+            JOIN runs r ON r.ctid = picked[i];
         END IF;
         RETURN QUERY
         UPDATE runs r
@@ -310,7 +321,7 @@ BEGIN
             lease_until_ms = moment + for_ms, due_at_ms = moment + for_ms,
             started_at_ms = CASE WHEN r.started_at_ms = 0 THEN moment ELSE r.started_at_ms END
         FROM generate_subscripts(picked, 1) AS i
-        WHERE r.env = of_env AND r.id = picked[i]
+        WHERE r.ctid = picked[i]
         RETURNING moment, NULL::bigint, r.*;
         GET DIAGNOSTICS leased = ROW_COUNT;
         given := given + leased;
@@ -352,24 +363,24 @@ SET enable_mergejoin = off
 SET jit = off
 AS $$
 DECLARE
-    envs bytea[];
-    ids bytea[];
+    picked tid[];
     aliases_gone bigint;
     runs_gone bigint;
 BEGIN
-    SELECT array_agg(g.env), array_agg(g.id) INTO envs, ids
-    FROM (
-        SELECT r.env, r.id FROM runs r WHERE r.gone_at_ms <= before_ms
-        ORDER BY r.gone_at_ms LIMIT at_most FOR UPDATE SKIP LOCKED) AS g;
-    IF ids IS NULL THEN RETURN 0; END IF;
+    picked := ARRAY(
+        SELECT ctid FROM runs WHERE gone_at_ms <= before_ms
+        ORDER BY gone_at_ms LIMIT at_most FOR UPDATE SKIP LOCKED);
+    IF cardinality(picked) = 0 THEN RETURN 0; END IF;
     DELETE FROM runs WHERE ctid = ANY (ARRAY(
-        SELECT a.ctid FROM generate_subscripts(ids, 1) AS i
-        JOIN runs a ON a.env = envs[i] AND a.canonical_id = ids[i] LIMIT at_most));
+        SELECT a.ctid FROM runs r
+        CROSS JOIN LATERAL (
+            SELECT ctid FROM runs WHERE env = r.env AND canonical_id = r.id OFFSET 0) AS a
+        WHERE r.ctid = ANY (picked) LIMIT at_most));
     GET DIAGNOSTICS aliases_gone = ROW_COUNT;
     DELETE FROM runs WHERE ctid = ANY (ARRAY(
-        SELECT r.ctid FROM generate_subscripts(ids, 1) AS i
-        JOIN runs r ON r.env = envs[i] AND r.id = ids[i]
-        WHERE NOT EXISTS (SELECT FROM runs a WHERE a.env = r.env AND a.canonical_id = r.id)
+        SELECT r.ctid FROM runs r
+        WHERE r.ctid = ANY (picked) AND NOT EXISTS (
+            SELECT FROM runs a WHERE a.env = r.env AND a.canonical_id = r.id OFFSET 0)
         LIMIT at_most - aliases_gone));
     GET DIAGNOSTICS runs_gone = ROW_COUNT;
     RETURN aliases_gone + runs_gone;
