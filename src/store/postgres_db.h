@@ -47,7 +47,7 @@
     X(PGSQL_RUNS_INSERT,                                                                       \
       "SELECT * FROM @.runs_insert($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13,"    \
       " $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, $30,"  \
-      " $31, $32, $33, $34, $35)")                                                             \
+      " $31, $32, $33, $34, $35, $36)")                                                        \
     X(PGSQL_RUNS_UPDATE,                                                                       \
       "SELECT * FROM @.runs_update($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13,"    \
       " $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26)")                     \
@@ -129,7 +129,7 @@ struct pgdb {
 };
 
 /* Binary parameters of a statement. Views are not copied. */
-enum { PG_PARAMS_MAX = 35 };
+enum { PG_PARAMS_MAX = 36 };
 struct pg_params {
     int count;
     Oid types[PG_PARAMS_MAX];

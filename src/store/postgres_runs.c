@@ -23,6 +23,7 @@ enum {
     DECISION_MS = 1000,    /* how old a decision may be when it is carried out */
     ANCHOR_MS = 500,       /* how long the server's clock may be reckoned from ours */
     NEW_ALL = 256,
+    SURE_PAUSE_MAX = 255,
     LEASES_MAX = 16, /* in one transaction */
 };
 
@@ -129,7 +130,7 @@ static bool may_guess(const struct pgruns *s, const struct run_step *step)
     return !run_put_is_late(step->op->run, at);
 }
 
-static void asks_collect(struct pgruns *s, bool guessing)
+static void asks_collect(struct pgruns *s)
 {
     s->ask_count = 0;
     for (size_t i = 0; i < RUN_ASK_COLUMNS; i++) pg_array_clear(&s->asks[i]);
@@ -137,7 +138,7 @@ static void asks_collect(struct pgruns *s, bool guessing)
         struct run_step *step = &s->steps[i];
         if (step->settled) continue;
         step->bad.code = 0;
-        step->guessed = guessing && may_guess(s, step);
+        step->guessed = s->guessing && may_guess(s, step);
         if (!step->guessed) ask_for(s, step);
     }
 }
@@ -223,10 +224,10 @@ static int read_asked(struct pgruns *s, struct err *reterr)
     return r ? r : take_rows(s, read.result, reterr);
 }
 
-static int read_or_guess(struct pgruns *s, bool guessing, struct err *reterr)
+static int read_or_guess(struct pgruns *s, struct err *reterr)
 {
     image_clear(&s->image);
-    asks_collect(s, guessing);
+    asks_collect(s);
     if (s->ask_count == 0 && reckon_moment(s)) return 0;
     int r = read_asked(s, reterr);
     if (r && s->db->failed == PG_LOST) s->db->failed = PG_REFUSED; /* a read changes nothing */
@@ -324,14 +325,26 @@ static int collect_failed(const struct pgruns *s)
     return 0;
 }
 
-/* When the decision was made, and how old it may be; the rows. */
-static void columns_params(const struct pgruns *s, struct run_columns *c, size_t columns,
-                           struct pg_params *p)
+/* When the decision was made, and how old it may be. */
+static void moment_params(const struct pgruns *s, struct pg_params *p)
 {
     p->count = 0;
     pg_param_number(p, s->wall_rules ? 0 : s->at.now_ms);
     pg_param_number(p, s->wall_rules ? INT64_MAX : DECISION_MS);
-    run_columns_params(c, columns, p);
+}
+
+static void update_params(struct pgruns *s, struct pg_params *p)
+{
+    moment_params(s, p);
+    run_columns_params(&s->updates, RUN_COLS_UPDATE, p);
+}
+
+static void insert_params(struct pgruns *s, struct pg_params *p)
+{
+    bool surely = s->guessing && s->sure_after == 0;
+    moment_params(s, p);
+    pg_param(p, PG_BOOL, bytes_of(surely ? "\1" : "\0", 1));
+    run_columns_params(&s->inserts, RUN_COLS_INSERT, p);
 }
 
 static void aliases_params(struct pgruns *s, struct pg_params *p)
@@ -372,12 +385,12 @@ static int write_rows(struct pgruns *s, struct err *reterr)
     struct pg_statement statements[3], *updated = NULL, *inserted = NULL;
     size_t count = 0;
     if (s->updates.count) {
-        columns_params(s, &s->updates, RUN_COLS_UPDATE, &update);
+        update_params(s, &update);
         updated = &statements[count++];
         *updated = (struct pg_statement){ PGSQL_RUNS_UPDATE, &update };
     }
     if (s->inserts.count) {
-        columns_params(s, &s->inserts, RUN_COLS_INSERT, &insert);
+        insert_params(s, &insert);
         inserted = &statements[count++];
         *inserted = (struct pg_statement){ PGSQL_RUNS_INSERT, &insert };
     }
@@ -432,12 +445,34 @@ static void refuse_unsettled(struct pgruns *s, const struct err *cause)
     }
 }
 
-static int round_of(struct pgruns *s, bool guessing, struct err *reterr)
+static int round_of(struct pgruns *s, struct err *reterr)
 {
-    int r = read_or_guess(s, guessing, reterr);
+    int r = read_or_guess(s, reterr);
     if (r) return r;
     decide(s);
     return write_changed(s, reterr);
+}
+
+/* A run that is surely new and is not undoes the whole batch: after that, none is for a while. */
+static void pace_guesses(struct pgruns *s, bool taken)
+{
+    if (s->sure_after) {
+        s->sure_after--;
+    } else if (taken) {
+        s->sure_pause = s->sure_pause < SURE_PAUSE_MAX ? s->sure_pause * 2 + 1 : SURE_PAUSE_MAX;
+        s->sure_after = s->sure_pause;
+    } else {
+        s->sure_pause /= 2;
+    }
+}
+
+static int first_round(struct pgruns *s, struct err *reterr)
+{
+    s->guessing = true;
+    int r = round_of(s, reterr);
+    s->guessing = false;
+    pace_guesses(s, r > 0 && s->db->failed == PG_TAKEN);
+    return r;
 }
 
 static void steps_make(struct pgruns *s, struct op **ops, size_t count)
@@ -457,8 +492,8 @@ static bool exec_together(struct pgruns *s, struct op **ops, size_t count)
     struct err err = { 0 };
     steps_make(s, ops, count);
     int r = pgdb_begin(s->db, &err);
-    if (!r) r = round_of(s, true, &err);
-    while (r > 0 && !pgdb_late(s->db)) r = round_of(s, false, &err);
+    if (!r) r = first_round(s, &err);
+    while (r > 0 && !pgdb_late(s->db)) r = round_of(s, &err);
     if (r < 0 && s->db->failed == PG_BAD_OP && count > 1) return false;
     if (r > 0) {
         s->db->failed = PG_REFUSED;

@@ -16,6 +16,9 @@ struct pgruns {
     int64_t read_mono_ms; /* ... and ours when its answer came; 0: never */
     uint64_t epoch;       /* as last read */
     unsigned puts_new;    /* of the last PUTs, how many were of something new: 0 to NEW_ALL */
+    bool guessing;        /* in the first round */
+    unsigned sure_after;  /* so many batches take no run for surely new ... */
+    unsigned sure_pause;  /* ... and this many the next time that was wrong */
 
     struct image image;
     struct run_scratch scratch;

@@ -387,7 +387,7 @@ Test(postgres_schema, migrate_says_what_it_did_and_does_it_once)
     cr_assert(lines == 3);
     cr_assert(store_migrate(ledger.url, &ledger.world.env, false, count_lines, &lines, &err) ==
               0);
-    cr_assert(lines == 3);
+    cr_assert(lines == 4);
 }
 
 Test(postgres_schema, printed_sql_makes_it_and_may_be_run_again)
