@@ -1,14 +1,18 @@
 -- redis.lua - core/rules.c for a shard of records, in one atomic step.
 --
--- KEYS  the shard
+-- KEYS  the shard; if something is to be accepted, the buffer of the shard and its index, too
 -- ARGV  HEAD and a prefix; the fields to read: '' and a frame per op, none twice; then runs of ops
 --       that are alike, each a RUN, the lengths of its frames, and per op
 --       claim    what of the record is the caller's: retain_ms, lease_ms, token, fingerprint
 --       publish  a token, a value; the retention is as granted
 --       other    an OP, fingerprint, and a value if flagged
+--       accept   an ASKED, the name of an entry (see redis_buffer.lua), its key, a value, the run; they
+--                have a step of their own
 -- gives now_ms, epoch, fence floor, fence of a new claim, then per op: status, header of the record as
 --       it is now, value; for short: of a claim of a new key the status alone, of a publish of what
---       was just pending that record, which begins like no status that a publish can have
+--       was just pending that record, which begins like no status that a publish can have; of an
+--       accept whose key leads to another entry, that one. After those to accepts, the epoch of the
+--       buffer.
 --
 -- A shard is a hash, so that what a step reads it reads by one HMGET, and what it writes mostly by
 -- one HSET: a command per record would cost more than everything else. Its fields:
@@ -49,6 +53,7 @@ local ENTRY = '<i8i8I2' -- due_ms, changed_at_ms, records
 local LISTS, LIST_MS = 12, 60000 -- of what is due in a minute, four, sixteen ... eight years
 local DAY_MS, ABANDONED_KEEP_MS = 86400000, 86400000
 local CLAIM, PUBLISH = 0, 1 -- kinds of runs, and as enum verb has them
+local ACCEPT = 3 -- a kind, too
 
 local now_ms, grace_ms, new_epoch, inbox, prefix_len, count = unpack(HEAD, ARGV[1])
 if now_ms == 0 then
@@ -463,6 +468,12 @@ local function rules()
         return decide(PUBLISH, key, raw)
     end
 
+    -- A publish that says how long, if it does.
+    function by_rules.accept(key, raw, token, content, retain_ms)
+        q.alone, q.token, q.retain_ms, q.value = false, token, retain_ms, content
+        return decide(PUBLISH, key, raw)
+    end
+
     function by_rules.other(key, raw, op, content)
         local verb, flags, token, lease_ms, retain_ms, seen, fingerprint_len = unpack(OP, op)
         if byte(key) == 0 and verb == EXPIRE then return expire_due() end
@@ -565,6 +576,114 @@ local function others(last)
     end
 end
 
+-- Publishes claims and puts runs into the buffer, each with its claim or not at all. Whatever can fail
+-- comes before the first write. Made only for a step that accepts.
+local accepts
+if KEYS[2] then
+    local buffer, index = KEYS[2], KEYS[3]
+    local BUFFER = '<c8I8' -- epoch, lost with the entries; seq of the last
+    local ASKED, UNCLAIMED, VALUE = '<c16i8B', 1, 2 -- token, retain_ms, flags
+    local HEADER, HEADER_BYTES = '<BI8I4i8I8i8c16I2', 55
+    local ENTRY = '<BI8I4i8BI4' -- as it is told
+    local QUEUED, LEASED, WRITTEN = 1, 2, 3
+    local CACHED, LOST, OK, FAILED = 2, 7, 8, 255
+    local NOBODY = string.rep('\0', 16)
+    local char = string.char
+
+    local staged = {} -- fields that this step will write
+
+    local function lives(header)
+        if not header or #header < HEADER_BYTES then return false end
+        local state, _, _, _, _, until_ms = unpack(HEADER, header)
+        return state ~= WRITTEN or now_ms < until_ms
+    end
+
+    -- What has the key: the answer that tells of it; nil: nobody.
+    local function bound_to(name)
+        local header, run = staged['h' .. name], staged['r' .. name]
+        local changes = ''
+        if not header then
+            local found = call('HMGET', buffer, 'h' .. name, 'r' .. name, 'c' .. name)
+            header, run, changes = found[1], found[2] or '', found[3] or ''
+        end
+        if not lives(header) then return nil end
+        local state, rev, attempts, accepted_at_ms, _, until_ms = unpack(HEADER, header)
+        if state == WRITTEN then return nil end
+        if state == LEASED and now_ms >= until_ms then state = QUEUED end
+        return char(CACHED) .. pack(ENTRY, state, rev, attempts, accepted_at_ms, byte(name), #run)
+            .. sub(name, 2) .. run .. changes
+    end
+
+    accepts = function(last, lengths)
+        local asked, n = { '' }, 1
+        for at = at, at + 5 * (last - i), 5 do
+            local name = ARGV[at + 1]
+            asked[n + 1] = 'h' .. name
+            asked[n + 2] = 'k' .. sub(name, 1, 1 + byte(name)) .. ARGV[at + 2]
+            n = n + 2
+        end
+        local found = call('HMGET', buffer, _G.unpack(asked))
+        call('ZCARD', index) -- whatever else it is, it says so now
+        local buffer_epoch, seq = new_epoch, 0
+        if found[1] then buffer_epoch, seq = unpack(BUFFER, found[1]) end
+
+        local sets, set_count, members, member_count = {}, 0, {}, 0
+        local first = i
+        by_rules, shortest_ms, n = by_rules or rules(), nil, 1
+
+        local function store(name, id, prefix, key, key_field, run)
+            seq = seq + 1
+            local place = pack('>I8', seq)
+            sets[set_count + 1] = 'h' .. name
+            sets[set_count + 2] = pack(HEADER, QUEUED, 0, 0, now_ms, seq, 0, NOBODY, #key) .. key
+            sets[set_count + 3], sets[set_count + 4] = 'r' .. name, run
+            staged[sets[set_count + 1]], staged[sets[set_count + 3]] = sets[set_count + 2], run
+            set_count = set_count + 4
+            if key ~= '' then
+                sets[set_count + 1], sets[set_count + 2] = key_field, id
+                staged[key_field] = id
+                set_count = set_count + 2
+            end
+            members[member_count + 1], members[member_count + 2] = 0, 'i' .. name
+            members[member_count + 3], members[member_count + 4] = 0, 'q' .. prefix .. place .. id
+            members[member_count + 5], members[member_count + 6] = 0, 'a' .. place .. name
+            member_count = member_count + 6
+        end
+
+        local function accept(i, name, key, content, run)
+            local token, retain_ms, flags = unpack(ASKED, ARGV[at])
+            local header = staged[asked[n + 1]] or found[n + 1]
+            local key_field = asked[n + 2]
+            local bound = key ~= '' and (staged[key_field] or found[n + 2])
+            local prefix, id = sub(name, 1, 1 + byte(name)), sub(name, 2 + byte(name))
+            local cached = bound and bound ~= id and bound_to(prefix .. bound)
+            if cached then return cached end
+            local there, status, answer = lives(header), OK, ''
+            if flags % 2 ~= UNCLAIMED then
+                answer = by_rules.accept(ARGV[2 + i], raws[1 + i], token,
+                    flags >= VALUE and content or nil, retain_ms)
+                status, answer = byte(answer), sub(answer, 2)
+            end
+            if status == FAILED or status == LOST and not there then return char(status) .. answer end
+            if status == LOST then status = OK end
+            if not there then store(name, id, prefix, key, key_field, run) end
+            return char(status) .. answer
+        end
+
+        for i = first, last do
+            answers[4 + i] = accept(i, ARGV[at + 1], ARGV[at + 2], ARGV[at + 3], ARGV[at + 4])
+            at, n = at + 5, n + 2
+        end
+        if shortest_ms then note_run(shortest_ms, first, last, lengths, false, 24, 24) end
+        if set_count > 0 then
+            sets[set_count + 1], sets[set_count + 2] = '', pack(BUFFER, buffer_epoch, seq)
+            call('HSET', buffer, _G.unpack(sets))
+            call('ZADD', index, _G.unpack(members))
+        end
+        answers[5 + count] = (found[1] or set_count > 0) and buffer_epoch or ''
+    end
+end
+
 while i <= count do
     local kind, waits, lease_ms, retain_ms, run, lengths_at = unpack(RUN, ARGV[at])
     local lengths, last = sub(ARGV[at], lengths_at), i + run - 1
@@ -573,6 +692,8 @@ while i <= count do
         claims(last, lengths, waits, lease_ms, retain_ms)
     elseif kind == PUBLISH then
         publishes(last, lengths)
+    elseif kind == ACCEPT then
+        accepts(last, lengths)
     else
         others(last)
     end
