@@ -583,10 +583,10 @@ if KEYS[2] then
     local buffer, index = KEYS[2], KEYS[3]
     local BUFFER = '<c8I8' -- epoch, lost with the entries; seq of the last
     local ASKED, UNCLAIMED, VALUE = '<c16i8B', 1, 2 -- token, retain_ms, flags
-    local HEADER, HEADER_BYTES = '<BI8I4i8I8i8c16I2', 55
+    local HEADER, HEADER_BYTES = '<BI8I4i8I8i8i8c16I2', 63
     local ENTRY = '<BI8I4i8BI4' -- as it is told
-    local QUEUED, LEASED, WRITTEN = 1, 2, 3
-    local CACHED, LOST, OK, FAILED = 2, 7, 8, 255
+    local QUEUED, WRITTEN, LAPSED = 1, 3, 4
+    local CACHED, LOST, OK, STORED, FAILED = 2, 7, 8, 64, 255
     local NOBODY = string.rep('\0', 16)
     local char = string.char
 
@@ -607,9 +607,10 @@ if KEYS[2] then
             header, run, changes = found[1], found[2] or '', found[3] or ''
         end
         if not lives(header) then return nil end
-        local state, rev, attempts, accepted_at_ms, _, until_ms = unpack(HEADER, header)
+        local state, rev, attempts, accepted_at_ms, _, until_ms, lease_ms = unpack(HEADER, header)
+        local left_ms = until_ms - now_ms
         if state == WRITTEN then return nil end
-        if state == LEASED and now_ms >= until_ms then state = QUEUED end
+        if state == LAPSED or left_ms <= 0 or left_ms > lease_ms then state = QUEUED end
         return char(CACHED) .. pack(ENTRY, state, rev, attempts, accepted_at_ms, byte(name), #run)
             .. sub(name, 2) .. run .. changes
     end
@@ -635,7 +636,8 @@ if KEYS[2] then
             seq = seq + 1
             local place = pack('>I8', seq)
             sets[set_count + 1] = 'h' .. name
-            sets[set_count + 2] = pack(HEADER, QUEUED, 0, 0, now_ms, seq, 0, NOBODY, #key) .. key
+            sets[set_count + 2] = pack(HEADER, QUEUED, 0, 0, now_ms, seq, 0, 0, NOBODY, #key)
+                .. key
             sets[set_count + 3], sets[set_count + 4] = 'r' .. name, run
             staged[sets[set_count + 1]], staged[sets[set_count + 3]] = sets[set_count + 2], run
             set_count = set_count + 4
@@ -645,7 +647,7 @@ if KEYS[2] then
                 set_count = set_count + 2
             end
             members[member_count + 1], members[member_count + 2] = 0, 'i' .. name
-            members[member_count + 3], members[member_count + 4] = 0, 'q' .. prefix .. place .. id
+            members[member_count + 3], members[member_count + 4] = 0, 'q' .. prefix .. '\1' .. place .. id
             members[member_count + 5], members[member_count + 6] = 0, 'a' .. place .. name
             member_count = member_count + 6
         end
@@ -666,8 +668,9 @@ if KEYS[2] then
             end
             if status == FAILED or status == LOST and not there then return char(status) .. answer end
             if status == LOST then status = OK end
-            if not there then store(name, id, prefix, key, key_field, run) end
-            return char(status) .. answer
+            if there then return char(status) .. answer end
+            store(name, id, prefix, key, key_field, run)
+            return char(status + STORED) .. answer
         end
 
         for i = first, last do

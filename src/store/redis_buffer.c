@@ -146,6 +146,7 @@ static void answer_numbers(struct op *op, const redisReply *reply)
     uint64_t first = (uint64_t)reply->element[1]->integer;
     op->out.outcome = (enum outcome)reply->element[0]->integer;
     op->changed = verb_info[op->verb].writes && op->out.outcome == OUTCOME_OK;
+    if (op->verb == VERB_DRAIN_LEASE) op->changed = reply->elements > REPLY_ENTRIES;
     if (op->verb == VERB_DRAIN_LEASE || op->verb == VERB_ENTRY_LIST) ask->entries.more = first;
     if (op->verb == VERB_SETTLE) ask->settled = first;
     if (op->verb != VERB_BUFFER_STATS) return;

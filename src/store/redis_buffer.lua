@@ -23,8 +23,9 @@
 --          'k' env key           id of the entry that has the key
 --   index  'i' name              by id: those that are not written
 --          'a' seq name          the same, by age
---          'q' env seq id        those that nobody has leased: first in, first out
---          'l' until name        those that are leased, by the end of the lease, lapsed or not
+--          'q' env 1 seq id      those that nobody has leased: first in, first out
+--          'q' env 0 seq id      before them, those whose lease was found to have lapsed
+--          'l' until name        those that are leased, by the end of the lease
 --          'w' until name        those that are written and kept for a while
 --
 -- Two keys, and both are named: a slot of a cluster that moves is never seen half here and half there
@@ -36,11 +37,12 @@ local call, pack, unpack, byte, sub, char =
 
 local OP = '<BBI8i8c16I4I4' -- kind, flags, rev, lease_ms, token, limit, env_limit
 local META = '<c8I8' -- epoch, lost with the entries; seq of the last
-local HEADER, HEADER_BYTES = '<BI8I4i8I8i8c16I2', 55
-    -- state, rev, attempts, accepted_at_ms, seq, until_ms, token, bytes of the key
+local HEADER, HEADER_BYTES = '<BI8I4i8I8i8i8c16I2', 63
+    -- state, rev, attempts, accepted_at_ms, seq, until_ms, lease_ms, token, bytes of the key
 local ENTRY = '<BI8I4i8BI4' -- as it is told: state, rev, attempts, accepted_at_ms, bytes of env and run
 
 local QUEUED, LEASED, WRITTEN = 1, 2, 3
+local LAPSED = 4 -- queued, but still settled by whoever had it if nobody was faster
 local IN_PROGRESS, OK, ABSENT, CONFLICT = 3, 8, 9, 11
 local SETTLE_WRITTEN, SETTLE_FAILED = 0, 2
 local BY_KEY, FREES_KEY = 1, 1
@@ -63,21 +65,22 @@ end
 
 -- The entry in hand.
 local e = { name = '', state = 0, rev = 0, attempts = 0, accepted_at_ms = 0, seq = 0, until_ms = 0,
-    token = '', key = '' }
+    lease_ms = 0, token = '', key = '' }
 
 -- Is there one that counts?
 local function take(name)
     local raw = call('HGET', buffer, 'h' .. name)
     if not raw or #raw < HEADER_BYTES then return false end
     e.name = name
-    e.state, e.rev, e.attempts, e.accepted_at_ms, e.seq, e.until_ms, e.token = unpack(HEADER, raw)
+    e.state, e.rev, e.attempts, e.accepted_at_ms, e.seq, e.until_ms, e.lease_ms, e.token =
+        unpack(HEADER, raw)
     e.key = sub(raw, HEADER_BYTES + 1)
     return e.state ~= WRITTEN or now_ms < e.until_ms
 end
 
 local function put()
     call('HSET', buffer, 'h' .. e.name, pack(HEADER, e.state, e.rev, e.attempts, e.accepted_at_ms,
-        e.seq, e.until_ms, e.token, #e.key) .. e.key)
+        e.seq, e.until_ms, e.lease_ms, e.token, #e.key) .. e.key)
 end
 
 local function name_of(env, id)
@@ -94,19 +97,23 @@ end
 
 -- Where the entry in hand is in the index, as it is now.
 local function place()
-    if e.state == QUEUED then return 'q' .. env_of(e.name) .. be(e.seq) .. id_of(e.name) end
-    return (e.state == LEASED and 'l' or 'w') .. be(e.until_ms) .. e.name
+    if e.state == LEASED then return 'l' .. be(e.until_ms) .. e.name end
+    if e.state == WRITTEN then return 'w' .. be(e.until_ms) .. e.name end
+    return 'q' .. env_of(e.name) .. (e.state == LAPSED and '\0' or '\1') .. be(e.seq) .. id_of(e.name)
 end
 
+-- One that ends later than it can was granted by a clock that has gone back since.
 local function is_leased()
-    return e.state == LEASED and now_ms < e.until_ms
+    local left_ms = e.until_ms - now_ms
+    return e.state == LEASED and left_ms > 0 and left_ms <= e.lease_ms
 end
 
 -- As callers are told of it.
 local function entry()
     local found = call('HMGET', buffer, 'r' .. e.name, 'c' .. e.name)
     local run, changes = found[1] or '', found[2] or ''
-    local state = e.state == LEASED and not is_leased() and QUEUED or e.state
+    local state = e.state
+    if state == LAPSED or state == LEASED and not is_leased() then state = QUEUED end
     return pack(ENTRY, state, e.rev, e.attempts, e.accepted_at_ms, byte(e.name), #run)
         .. sub(e.name, 2) .. run .. changes
 end
@@ -115,9 +122,9 @@ local function range(from, to, most)
     return call('ZRANGEBYLEX', index, from, to, 'LIMIT', 0, most)
 end
 
-local function become(state, until_ms, token)
+local function become(state, token, lease_ms)
     call('ZREM', index, place())
-    e.state, e.until_ms, e.token = state, until_ms, token
+    e.state, e.token, e.lease_ms, e.until_ms = state, token, lease_ms, now_ms + lease_ms
     put()
     call('ZADD', index, 0, place())
 end
@@ -148,37 +155,49 @@ local function append(q)
     e.rev = e.rev + 1
     if q.flags == FREES_KEY then free_key() end
     call('HSET', buffer, 'c' .. e.name, changes .. q.b)
-    if e.state == LEASED then become(QUEUED, 0, NOBODY) else put() end
+    if e.state == QUEUED then put() else become(QUEUED, NOBODY, 0) end
     return { OK, 0, 0, 0 }
 end
 
 -- ---- what drainers do ----
+
+-- What was leased and has lapsed is queued again, in front. Its token still settles it.
+local function requeue(members)
+    for _, member in ipairs(members) do
+        if not take(sub(member, 10)) or place() ~= member then
+            call('ZREM', index, member)
+        elseif is_leased() then
+            return
+        else
+            become(LAPSED, e.token, 0)
+        end
+    end
+end
+
+-- At one end of them are those that have lapsed, at the other those of a clock that went back.
+local function requeue_lapsed(most)
+    requeue(range('[l', '(l' .. be(now_ms + 1), most))
+    requeue(call('ZREVRANGEBYLEX', index, '(m', '[l', 'LIMIT', 0, 1))
+end
 
 -- Leases for one op: what it has so far, and of which envs.
 local function leases(q)
     local got, left, bytes, of_env = { OK, 0, 0, 0 }, q.limit, 0, {}
     local cap = q.env_limit > 0 and q.env_limit or q.limit
 
-    -- False: that was enough of everything.
+    -- False: there is none, or there was enough.
     local function lease(member, name)
         local env = env_of(name)
         if left == 0 then return false end
-        if (of_env[env] or 0) >= cap then return true end
         if not take(name) or place() ~= member then
             call('ZREM', index, member)
-            return true
+            return false
         end
-        become(LEASED, now_ms + q.lease_ms, q.token)
+        become(LEASED, q.token, q.lease_ms)
         got[#got + 1] = entry()
         of_env[env], left, bytes = (of_env[env] or 0) + 1, left - 1, bytes + #got[#got]
         if bytes > ANSWER_BYTES_MAX then left = 0 end
         return true
-    end
-
-    local function lapsed()
-        for _, member in ipairs(range('[l', '(l' .. be(now_ms + 1), left + SPARE)) do
-            if not lease(member, sub(member, 10)) then return end
-        end
     end
 
     -- Envs that wait, those first that come after whose turn was last.
@@ -207,7 +226,7 @@ local function leases(q)
                 local most = math.min(share, left, cap - (of_env[env] or 0))
                 local members = most > 0 and range('[q' .. env, '(q' .. env .. '\255', most) or {}
                 for _, member in ipairs(members) do
-                    if lease(member, env .. sub(member, #env + 10)) then turn = env end
+                    if lease(member, env .. sub(member, #env + 11)) then turn = env end
                 end
                 if most > 0 and #members == most then more[#more + 1] = env end
             end
@@ -218,10 +237,10 @@ local function leases(q)
 
     local function all()
         local before = call('HGET', buffer, 't') or ''
-        lapsed()
-        local turn = left > 0 and queued(before) or before
+        requeue_lapsed(left + SPARE)
+        local turn = queued(before)
         if turn ~= before then call('HSET', buffer, 't', turn) end
-        if range('[q', '(r', 1)[1] or range('[l', '(l' .. be(now_ms + 1), 1)[1] then got[2] = 1 end
+        if range('[l', '(r', 1)[1] then got[2] = 1 end -- leased or queued: it is worth asking again
     end
 
     if q.a == '' then
@@ -233,17 +252,15 @@ local function leases(q)
 end
 
 local function settle_one(how, token)
-    if e.token ~= token then return 0 end
-    if e.state == WRITTEN then return how == SETTLE_WRITTEN and 1 or 0 end -- told twice
-    if e.state ~= LEASED then return 0 end
+    if e.token ~= token or e.state ~= LEASED and e.state ~= LAPSED then return 0 end
     if how == SETTLE_FAILED then e.attempts = e.attempts + 1 end
     if how ~= SETTLE_WRITTEN then
-        become(QUEUED, 0, NOBODY)
+        become(QUEUED, NOBODY, 0)
         return 1
     end
     free_key()
     call('ZREM', index, 'i' .. e.name, 'a' .. be(e.seq) .. e.name)
-    become(WRITTEN, now_ms + KEEP_MS, token)
+    become(WRITTEN, token, KEEP_MS)
     return 1
 end
 

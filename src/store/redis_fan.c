@@ -22,6 +22,7 @@ struct branch {
     unsigned shard;
     uint8_t frame[WHOLE_FRAME_BYTES];
     struct buf settles; /* for redis_buffer.lua */
+    size_t taken;       /* LEASE: so many of it */
     bool dry;           /* it has no more */
 };
 
@@ -92,14 +93,20 @@ static bool entries_move(struct entries *to, struct entries *from)
     return true;
 }
 
+static size_t least(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
 static void take_lease(struct branch *branch)
 {
     struct fan *f = branch->fan;
     struct entries *entries = &branch->ask.entries;
     f->redis->work[branch->shard] = entries->more;
+    branch->taken += entries->count;
     branch->dry = !entries->more || entries->count < branch->ask.limit;
     f->changed = f->changed || entries->count > 0;
-    f->left -= entries->count < f->left ? entries->count : f->left;
+    f->left -= least(entries->count, f->left);
     if (!entries_move(&f->op->buffer->entries, entries))
         fan_fail(
             f, &(struct err){ .code = ERR_AMBIGUOUS, .text = "out of memory for the answer" });
@@ -111,7 +118,7 @@ static void take_answer(struct branch *branch)
     struct buffer_ask *all = f->op->buffer, *one = &branch->ask;
     if (one->now_ms > all->now_ms) all->now_ms = one->now_ms;
     if (f->looking) {
-        f->redis->work[branch->shard] = one->queued > 0;
+        f->redis->work[branch->shard] = one->queued + one->leased > 0;
     } else if (f->op->verb == VERB_DRAIN_LEASE) {
         take_lease(branch);
     } else {
@@ -181,6 +188,16 @@ static unsigned wet_count(const struct fan *f)
     return wet;
 }
 
+/* The limit of an env is kept by each step. Where there are many shards, and so several rounds, it is
+ * that of the whole shard, too. */
+static size_t room_in(const struct branch *branch)
+{
+    const struct fan *f = branch->fan;
+    size_t env_limit = f->op->buffer->env_limit;
+    if (env_limit == 0 || f->count == 1) return SIZE_MAX;
+    return env_limit > branch->taken ? env_limit - branch->taken : 0;
+}
+
 static void lease_round(struct fan *f)
 {
     const struct buffer_ask *ask = f->op->buffer;
@@ -188,8 +205,9 @@ static void lease_round(struct fan *f)
     size_t left = f->left, share = wet && left > wet ? left / wet : 1;
     for (unsigned i = 0; i < f->count && left > 0; i++) {
         struct branch *branch = &f->branches[i];
+        if (room_in(branch) == 0) branch->dry = true;
         if (branch->dry) continue;
-        branch->ask = (struct buffer_ask){ .limit = share < left ? share : left,
+        branch->ask = (struct buffer_ask){ .limit = least(least(share, left), room_in(branch)),
                                            .token = ask->token,
                                            .lease_ms = ask->lease_ms,
                                            .env_limit = ask->env_limit };

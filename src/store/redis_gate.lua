@@ -19,6 +19,23 @@ end
 local total = 0
 for i = 2, #ARGV do total = total + ARGV[i] end
 
+-- A clock that has gone back: what was counted is as if it had been counted now.
+local function clip()
+    local times = call('LRANGE', gate, 0, -1)
+    call('DEL', gate)
+    for from = 1, #times, PUSH_MAX do
+        local some = {}
+        for i = from, math.min(#times, from + PUSH_MAX - 1) do
+            local most_ms = i == 1 and now_ms + hold_ms or now_ms
+            some[#some + 1] = math.min(tonumber(times[i]), most_ms)
+        end
+        call('RPUSH', gate, _G.unpack(some))
+    end
+end
+
+local last = call('LINDEX', gate, -1)
+if last and tonumber(last) > now_ms then clip() end
+
 local length = call('LLEN', gate)
 local known = length > 0 and length - 1 or 0
 local tripped_until_ms = length > 0 and tonumber(call('LINDEX', gate, 0)) or 0

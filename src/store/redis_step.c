@@ -16,6 +16,7 @@ enum {
     STATUS_OUTCOME = 15,
     STATUS_CHANGED = 16,
     STATUS_TAKEN_OVER = 32,
+    STATUS_STORED = 64,
     STATUS_FAILED = 255,
 };
 
@@ -124,6 +125,7 @@ static void answer_accepted(struct op *op, struct bytes packed, struct moment at
     op->buffer->now_ms = at.now_ms;
     if (packed.data[0] != OUTCOME_CACHED) {
         answer_take(op, packed, at);
+        op->changed = packed.data[0] & (STATUS_CHANGED | STATUS_STORED);
         return;
     }
     op->out.outcome = OUTCOME_CACHED;
