@@ -23,10 +23,11 @@ enum {
 
 /* ---- what is accepted: a part of redis.lua ---- */
 
-static uint8_t *name_put(uint8_t *at, struct bytes env, const struct run_id *id)
+/* The value is the id, as a rule: then it need not be told twice. */
+static struct bytes value_of(const struct op *op)
 {
-    at = le_put(at, env.len, 1);
-    return bytes_put(bytes_put(at, env), run_id_bytes(id));
+    struct bytes value = blob_bytes(op->in.value);
+    return bytes_eq(value, run_id_bytes(&op->buffer->id)) ? bytes_of(NULL, 0) : value;
 }
 
 void accept_put(struct argv *a, const struct op *op)
@@ -38,9 +39,9 @@ void accept_put(struct argv *a, const struct op *op)
     uint8_t *at = bytes_put(argv_room(a), bytes_of(in->token.bytes, sizeof in->token.bytes));
     at = le_put(at, (uint64_t)in->retain_ms, 8);
     argv_made(a, le_put(at, flags, 1));
-    argv_made(a, name_put(argv_room(a), ask->env, &ask->id));
+    argv_add(a, run_id_bytes(&ask->id));
     argv_add(a, ask->key_frame);
-    argv_add(a, blob_bytes(in->value));
+    argv_add(a, value_of(op));
     argv_add(a, ask->run);
 }
 

@@ -17,15 +17,15 @@
 --
 --   hash   ''                    META
 --          't'                   whose turn was last: an env with its length
---          'h' name              HEADER and the key
+--          'h' name              HEADER and the key, in redis.lua, too
 --          'r' name              the run, as it came; never written again
 --          'c' name              what was changed since
 --          'k' env key           id of the entry that has the key
 --   index  'i' name              by id: those that are not written
---          'a' seq name          the same, by age
 --          'q' env 1 seq id      those that nobody has leased: first in, first out
 --          'q' env 0 seq id      before them, those whose lease was found to have lapsed
 --          'l' until name        those that are leased, by the end of the lease
+--          'a' seq name          those that are leased or lapsed, by age
 --          'w' until name        those that are written and kept for a while
 --
 -- Two keys, and both are named: a slot of a cluster that moves is never seen half here and half there
@@ -37,8 +37,8 @@ local call, pack, unpack, byte, sub, char =
 
 local OP = '<BBI8i8c16I4I4' -- kind, flags, rev, lease_ms, token, limit, env_limit
 local META = '<c8I8' -- epoch, lost with the entries; seq of the last
-local HEADER, HEADER_BYTES = '<BI8I4i8I8i8i8c16I2', 63
-    -- state, rev, attempts, accepted_at_ms, seq, until_ms, lease_ms, token, bytes of the key
+local HEADER, HEADER_BYTES = '<BI8I4i8>I8<i8i8c16', 61
+    -- state, rev, attempts, accepted_at_ms, seq, until_ms, lease_ms, token
 local ENTRY = '<BI8I4i8BI4' -- as it is told: state, rev, attempts, accepted_at_ms, bytes of env and run
 
 local QUEUED, LEASED, WRITTEN = 1, 2, 3
@@ -49,6 +49,7 @@ local BY_KEY, FREES_KEY = 1, 1
 local ID_BYTES = 30
 local KEEP_MS = 30000
 local ENVS_MAX, SPARE, TIDY = 100, 256, 16
+local ENVS_LOOKED_AT = 10000
 local ANSWER_BYTES_MAX = 8 * 1024 * 1024
 local NOBODY = string.rep('\0', 16)
 
@@ -80,7 +81,7 @@ end
 
 local function put()
     call('HSET', buffer, 'h' .. e.name, pack(HEADER, e.state, e.rev, e.attempts, e.accepted_at_ms,
-        e.seq, e.until_ms, e.lease_ms, e.token, #e.key) .. e.key)
+        e.seq, e.until_ms, e.lease_ms, e.token) .. e.key)
 end
 
 local function name_of(env, id)
@@ -122,11 +123,23 @@ local function range(from, to, most)
     return call('ZRANGEBYLEX', index, from, to, 'LIMIT', 0, most)
 end
 
+local function age()
+    return 'a' .. be(e.seq) .. e.name
+end
+
+local function was_leased()
+    return e.state == LEASED or e.state == LAPSED
+end
+
 local function become(state, token, lease_ms)
-    call('ZREM', index, place())
+    call('ZREM', index, place(), age())
     e.state, e.token, e.lease_ms, e.until_ms = state, token, lease_ms, now_ms + lease_ms
     put()
-    call('ZADD', index, 0, place())
+    if was_leased() then
+        call('ZADD', index, 0, place(), 0, age())
+    else
+        call('ZADD', index, 0, place())
+    end
 end
 
 local function free_key()
@@ -252,14 +265,14 @@ local function leases(q)
 end
 
 local function settle_one(how, token)
-    if e.token ~= token or e.state ~= LEASED and e.state ~= LAPSED then return 0 end
+    if e.token ~= token or not was_leased() then return 0 end
     if how == SETTLE_FAILED then e.attempts = e.attempts + 1 end
     if how ~= SETTLE_WRITTEN then
         become(QUEUED, NOBODY, 0)
         return 1
     end
     free_key()
-    call('ZREM', index, 'i' .. e.name, 'a' .. be(e.seq) .. e.name)
+    call('ZREM', index, 'i' .. e.name)
     become(WRITTEN, token, KEEP_MS)
     return 1
 end
@@ -305,13 +318,30 @@ local function list(q)
     return got
 end
 
+-- The first of those that were leased, or of what an env has in its queue. Of more envs than can be
+-- looked at in one step, those that are behind are not.
+local function oldest()
+    local first, seq = range('[a', '(b', 1)[1], nil
+    if first then first, seq = sub(first, 10), sub(first, 2, 9) end
+    local after = '[q'
+    for _ = 1, ENVS_LOOKED_AT do
+        local found = range(after, '(r', 1)[1]
+        if not found then break end
+        local env = sub(found, 2, 2 + byte(found, 2))
+        local its_seq = sub(found, #env + 3, #env + 10)
+        if not seq or its_seq < seq then first, seq = env .. sub(found, #env + 11), its_seq end
+        after = '[q' .. env .. (byte(found, #env + 2) == 0 and '\1' or '\255')
+    end
+    return first
+end
+
 local function stats()
     local queued = call('ZLEXCOUNT', index, '[q', '(r')
     local lapsed = call('ZLEXCOUNT', index, '[l', '(l' .. be(now_ms + 1))
     local leased = call('ZLEXCOUNT', index, '[l' .. be(now_ms + 1), '(m')
-    local first, oldest_ms = range('[a', '(b', 1)[1], 0
-    if first and take(sub(first, 10)) then oldest_ms = now_ms - e.accepted_at_ms end
-    return { OK, queued + lapsed, leased, oldest_ms }
+    local first = oldest()
+    local age_ms = first and take(first) and now_ms - e.accepted_at_ms or 0
+    return { OK, queued + lapsed, leased, age_ms }
 end
 
 local kinds = { get, append, leases, settle, list, stats } -- as enum buffer_kind has them

@@ -104,6 +104,7 @@ static void answer_published(struct op *op, struct bytes packed, struct moment a
     }
     record.state = RECORD_DONE;
     record.done_at_ms = at.now_ms;
+    if (op->in.retain_ms >= 0) record.retain_ms = op->in.retain_ms;
     record.value = blob_ref(op->in.value);
     answer_changed(op, OUTCOME_OK, record, at);
     if (!op->out.value) blob_unref(record.value);
@@ -123,6 +124,10 @@ static void answer_whole(struct redis *r, struct op *op, struct bytes packed, st
 static void answer_accepted(struct op *op, struct bytes packed, struct moment at)
 {
     op->buffer->now_ms = at.now_ms;
+    if (packed.data[0] == RECORD_PENDING) {
+        answer_published(op, packed, at);
+        return;
+    }
     if (packed.data[0] != OUTCOME_CACHED) {
         answer_take(op, packed, at);
         op->changed = packed.data[0] & (STATUS_CHANGED | STATUS_STORED);
@@ -293,6 +298,7 @@ static bool is_alike(const struct op *a, const struct op *b)
 {
     enum run_kind kind = kind_of(a);
     if (kind != kind_of(b)) return false;
+    if (kind == RUN_ACCEPT) return bytes_eq(a->buffer->env, b->buffer->env);
     if (kind != RUN_CLAIM) return true;
     return a->in.lease_ms == b->in.lease_ms && a->in.retain_ms == b->in.retain_ms &&
            a->waits == b->waits;
@@ -357,6 +363,7 @@ static void put_run(struct argv *a, const struct batch *b, unsigned first, unsig
     at = le_put(at, (uint64_t)op->in.retain_ms, 8);
     at = le_put(at, end - first, 2);
     for (unsigned i = first; i < end; i++) at = le_put(at, b->ops[i]->frame.len, 2);
+    if (kind == RUN_ACCEPT) at = bytes_put(at, op->buffer->env);
     argv_made(a, at);
     for (unsigned i = first; i < end; i++) {
         if (kind == RUN_CLAIM)
