@@ -194,6 +194,18 @@ static void fail(const struct run_change *c, int64_t now_ms, struct run_verdict 
         now_ms + (c->retry_ms >= 0 ? c->retry_ms : run_back_off_ms(next->attempts));
 }
 
+/* Nobody has worked on it: not an attempt, and due at once. */
+static void give_back(int64_t now_ms, struct run_verdict *v)
+{
+    struct run *next = &v->next;
+    change(v);
+    next->state = RUN_QUEUED;
+    next->token = (struct token){ 0 };
+    next->lease_until_ms = 0;
+    next->available_at_ms = now_ms;
+    if (next->attempts) next->attempts--;
+}
+
 static void by_holder(const struct run_change *c, int64_t now_ms, struct run_verdict *v)
 {
     if (!is_holder(&v->next, c)) { /* U2 */
@@ -203,6 +215,7 @@ static void by_holder(const struct run_change *c, int64_t now_ms, struct run_ver
     if (c->kind == RUN_HEARTBEAT) heartbeat(c, now_ms, v);
     if (c->kind == RUN_COMPLETE) complete(c, now_ms, v);
     if (c->kind == RUN_FAIL) fail(c, now_ms, v);
+    if (c->kind == RUN_RETURN) give_back(now_ms, v);
 }
 
 int rules_run_change(const struct run *stored, const struct run_change *c, int64_t now_ms,
@@ -233,6 +246,7 @@ int rules_run_change(const struct run *stored, const struct run_change *c, int64
         break;
     case RUN_HEARTBEAT:
     case RUN_COMPLETE:
+    case RUN_RETURN:
     case RUN_FAIL:
         by_holder(c, now_ms, &v);
         break;
