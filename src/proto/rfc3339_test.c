@@ -24,7 +24,7 @@ Test(rfc3339, writes_utc_with_milliseconds)
     is_written(0, "1970-01-01T00:00:00.000Z");
     is_written(-1, "1969-12-31T23:59:59.999Z");
     is_written(INT64_C(951782400000), "2000-02-29T00:00:00.000Z");
-    is_written(INT64_C(1794895386123), "2026-11-17T04:03:06.123Z");
+    is_written(INT64_C(1794895386123), "2026-11-17T06:03:06.123Z");
     is_written(INT64_MIN, "0000-01-01T00:00:00.000Z");
     is_written(INT64_MAX, "9999-12-31T23:59:59.999Z");
 }
@@ -36,7 +36,7 @@ Test(rfc3339, agrees_with_the_library)
         time_t t = (time_t)s;
         struct tm tm;
         cr_assert(gmtime_r(&t, &tm));
-        cr_assert_eq(strftime(want, sizeof want, "-%m-%dT%H:%M:%S.000Z", &tm), 21);
+        cr_assert_eq(strftime(want, sizeof want, "-%m-%dT%H:%M:%S.000Z", &tm), 20);
         rfc3339_write(s * 1000, out);
         cr_assert_eq(atoi(out), tm.tm_year + 1900);
         cr_assert_str_eq(out + 4, want);
