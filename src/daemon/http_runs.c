@@ -9,6 +9,29 @@
 
 enum { SLACK_BYTES = 1024 }; /* of an answer, besides its runs */
 
+/* ---- problems ---- */
+
+static struct http_problem problem_of(enum outcome outcome, const char *reason)
+{
+    const struct outcome_info *info = outcome_info(outcome);
+    const char *text = outcome == OUTCOME_ABSENT     ? "there is no such run in this env"
+                       : outcome == OUTCOME_MISMATCH ? "same key, or id, for something else"
+                                                     : info->text;
+    return (struct http_problem){ .status = info->http_status,
+                                  .code = info->name,
+                                  .detail = reason ? reason : text,
+                                  .retryable = info->retryable };
+}
+
+static void open_problem(struct http_exchange *x, struct http_writer *w, struct json_writer *j,
+                         const struct http_problem *p)
+{
+    http_open(x, w, p->status);
+    if (p->retryable) http_put_text(w, "Retry-After", "1");
+    http_start_json(x, j);
+    http_put_problem(j, p);
+}
+
 /* ---- asking ---- */
 
 static void handle(struct http_exchange *x, struct http_input *in, http_run_parse *parse)
@@ -41,9 +64,19 @@ void http_run(struct http_exchange *x, struct http_input *in)
     handle(x, in, http_parse_run);
 }
 
+/* More than a run may have, whatever it has: told as the run would. */
 void http_tags(struct http_exchange *x, struct http_input *in)
 {
-    handle(x, in, http_parse_tags);
+    struct http_run_args args;
+    struct err err;
+    int r = http_parse_tags(x->door, in, &args, &err);
+    if (!r && tags_count(args.ask.change.body) > TAGS_MAX) {
+        struct http_problem p = problem_of(OUTCOME_REFUSED, "a run has at most 10 tags");
+        http_answer_problem(x, &p);
+        return;
+    }
+    if (!r) r = http_ask_run(x, &args.ask, &err);
+    if (r) http_answer_error(x, &err);
 }
 
 void http_metadata(struct http_exchange *x, struct http_input *in)
@@ -84,29 +117,6 @@ void http_fail(struct http_exchange *x, struct http_input *in)
 void http_heartbeat(struct http_exchange *x, struct http_input *in)
 {
     handle(x, in, http_parse_heartbeat);
-}
-
-/* ---- problems ---- */
-
-static struct http_problem problem_of(enum outcome outcome, const char *reason)
-{
-    const struct outcome_info *info = outcome_info(outcome);
-    const char *text = outcome == OUTCOME_ABSENT     ? "there is no such run in this env"
-                       : outcome == OUTCOME_MISMATCH ? "same key, or id, for something else"
-                                                     : info->text;
-    return (struct http_problem){ .status = info->http_status,
-                                  .code = info->name,
-                                  .detail = reason ? reason : text,
-                                  .retryable = info->retryable };
-}
-
-static void open_problem(struct http_exchange *x, struct http_writer *w, struct json_writer *j,
-                         const struct http_problem *p)
-{
-    http_open(x, w, p->status);
-    if (p->retryable) http_put_text(w, "Retry-After", "1");
-    http_start_json(x, j);
-    http_put_problem(j, p);
 }
 
 /* ---- triggers ---- */

@@ -306,7 +306,7 @@ static int take_tags(const struct member *m, struct level *l, const struct json_
     struct level list;
     size_t len = 0;
     if (n->kind != JSON_KIND_ARRAY) return wants(m, "an array of texts", reterr);
-    if (n->count > MEMBERS_MAX)
+    if (n->count > 2 * MEMBERS_MAX)
         return err_set(reterr, ERR_LIMIT, "a run has at most %d tags", TAGS_MAX);
     int r = level_read(&list, packed, n->len, reterr);
     const struct json_node *tag = list.nodes + 1;
