@@ -546,23 +546,6 @@ static int check_body_bytes(const struct http_run_args *args, int64_t bytes_max,
                    (long long)bytes_max);
 }
 
-/* The run as the engine would make it; times are of no account beyond their limits. */
-static int check_trigger(const struct http_door *d, const struct run_args *ask,
-                         struct err *reterr)
-{
-    static const uint8_t zeros[10];
-    struct run r = ask->run;
-    r.env = ask->env;
-    r.state = RUN_QUEUED;
-    r.created_at_ms = clock_now_ms(&d->wall);
-    if (!r.id.text[0]) run_id_make(0, zeros, &r.id);
-    if (!r.queue.len) r.queue = r.task;
-    if (!r.attempts_max) r.attempts_max = RUN_ATTEMPTS_DEFAULT;
-    if (ask->delay_ms >= 0) r.delay_until_ms = r.created_at_ms + ask->delay_ms;
-    if (ask->key_ms >= 0) r.key_until_ms = r.created_at_ms + ask->key_ms;
-    return run_check(&r, (size_t)d->value_bytes_max, reterr);
-}
-
 /* Said in two ways, it has to be the same. */
 static int take_header_key(const struct http_input *in, struct run *run, struct err *reterr)
 {
@@ -591,8 +574,7 @@ int http_parse_trigger(struct http_door *d, struct http_input *in, struct http_r
     ret->ask.run.task = in->match.parts[0];
     http_take_preferred_wait(&in->request, &ret->ask.wait_ms);
     if (!r) r = take_body(in, trigger_members, ret, reterr);
-    if (!r) r = take_header_key(in, &ret->ask.run, reterr);
-    return r ? r : check_trigger(d, &ret->ask, reterr);
+    return r ? r : take_header_key(in, &ret->ask.run, reterr);
 }
 
 int http_parse_run(struct http_door *d, struct http_input *in, struct http_run_args *ret,
@@ -713,6 +695,24 @@ int http_parse_heartbeat(struct http_door *d, struct http_input *in, struct http
 }
 
 /* ---- a batch ---- */
+
+/* The run as the engine would make it, which checks it again, but then the items in front of it count
+ * already. Times are of no account beyond their limits. */
+static int check_trigger(const struct http_door *d, const struct run_args *ask,
+                         struct err *reterr)
+{
+    static const uint8_t zeros[10];
+    struct run r = ask->run;
+    r.env = ask->env;
+    r.state = RUN_QUEUED;
+    r.created_at_ms = clock_now_ms(&d->wall);
+    if (!r.id.text[0]) run_id_make(0, zeros, &r.id);
+    if (!r.queue.len) r.queue = r.task;
+    if (!r.attempts_max) r.attempts_max = RUN_ATTEMPTS_DEFAULT;
+    if (ask->delay_ms >= 0) r.delay_until_ms = r.created_at_ms + ask->delay_ms;
+    if (ask->key_ms >= 0) r.key_until_ms = r.created_at_ms + ask->key_ms;
+    return run_check(&r, (size_t)d->value_bytes_max, reterr);
+}
 
 /* Where its items are: {"items": [...]} and nothing else. */
 static int find_items(struct http_input *in, uint8_t **ret_text, struct json_node *ret_items,

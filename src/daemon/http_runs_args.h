@@ -1,7 +1,7 @@
 /* http_runs_args.h - what a request about runs asks for, as a question to the engine.
  *
- * Guarantees: everything that can be told from the request alone is told here, before anything is
- * asked (C9), of a batch too: of all of its items. What is JSON and not ours to understand (payload,
+ * Guarantees: what is not well formed is told here; what is, but makes no sense, by engine_run(),
+ * before it does anything (C9), or of a batch here, too: of all of its items. What is JSON and not ours to understand (payload,
  * metadata, output, error) stays the text that came. Bodies are read a level at a time, so that a
  * large payload costs no more memory than a small one; they may be nested HTTP_RUN_DEPTH_MAX deep.
  * Nothing is allocated, a batch apart; everything points into the request, which is written over
