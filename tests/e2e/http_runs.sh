@@ -9,7 +9,7 @@
 
 start() {
     rm -f err
-    daemon_start --listen 127.0.0.1:0 --resp off "$@"
+    daemon_start --listen 127.0.0.1:0 --resp off
     url=http://$http
 }
 # ask METHOD PATH [BODY [ARG...]]: the status in $code, the body in the file "body".
@@ -79,7 +79,7 @@ is "a burst on one key makes one run" \
 
 ask POST /v1/tasks/bulk/batch '{"items":[{"payload":1,"options":{"idempotencyKey":"b"}},{"payload":2},
     {"payload":1,"options":{"idempotencyKey":"b"}},{"payload":3,"options":{"idempotencyKey":"b"}}]}'
-is "a batch, in order" "$code $(jq -c '[.results[] | .isCached // .error.code]' body)" '200 [false,false,true,"mismatch"]'
+is "a batch, in order" "$code $(jq -c '[.results[] | if .error then .error.code else .isCached end]' body)" '200 [false,false,true,"mismatch"]'
 is "the first has the key" "$(member 'results[0].id')" "$(member 'results[2].id')"
 ask POST /v1/tasks/bulk/batch '{"items":[{"payload":9},{"payload":9,"options":{"delay":"soon"}}]}'
 is "one wrong item" "$code $(member detail | cut -d: -f1)" "400 items[1]"
@@ -147,7 +147,7 @@ is "replay" "$code $(member isCached)" "200 false"
 [ "$(member id)" != "$first" ]
 report $? "is another run"
 ask GET "/v1/runs/$(member id)"
-is "like the first, without its key" "$(jq -c .payload body) $(member idempotencyKey)" '{"to":"a@example.com","n":1.50} null'
+is "like the first, without its key" "$(grep -cF "\"payload\":$payload,\"idempotencyKey\":null," body)" 1
 ask POST /v1/tasks/mail/keys/welcome-1/reset
 is "reset" "$code $(member cleared)" "200 true"
 ask POST /v1/tasks/mail/keys/welcome-1/reset
