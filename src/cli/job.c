@@ -92,6 +92,13 @@ static void settle_failed(struct job *j, int code, const struct once_error *erro
         if (j->settle_back_off_ms > BACK_OFF_MS_MAX) j->settle_back_off_ms = BACK_OFF_MS_MAX;
         return;
     }
+    if (j->body) { /* what it has printed must not keep it from having ended */
+        cli_note(j->plan->cli, "%s: what it has printed was not kept: %s", j->id, error->text);
+        free(j->body);
+        j->body = NULL;
+        j->settle_at_ms = 0;
+        return;
+    }
     j->settle_error = code;
     memcpy(j->settle_text, error->text, sizeof j->settle_text);
     settled(j, JOB_UNKNOWN);
@@ -217,13 +224,12 @@ static bool is_working(const struct job *j)
 
 static void complete(struct job *j)
 {
-    bool is_raw = false;
     settle_begin(j, JOB_COMPLETED);
     if (j->output_overflowed)
         cli_note(j->plan->cli, "%s: its output is larger than %zu bytes and was not kept",
                  j->id, j->plan->output_bytes_max);
     else if (j->output.len)
-        j->body = job_output_json(buf_bytes(&j->output), &is_raw);
+        j->body = job_output_json(buf_bytes(&j->output));
 }
 
 static void fail(struct job *j)

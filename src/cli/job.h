@@ -80,7 +80,7 @@ bool job_turn(struct job *j, const struct pollfd fds[JOB_FDS]);
 /* ---- what is said of an ending; NULL: out of memory ---- */
 
 /* stdout as JSON: as it is if it is JSON, else as a string. */
-char *job_output_json(struct bytes output, bool *ret_is_raw);
+char *job_output_json(struct bytes output);
 char *job_error_json(int exit_status, struct bytes last_words);
 
 #endif

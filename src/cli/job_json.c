@@ -34,11 +34,10 @@ static char *dump(json_t *value)
     return text;
 }
 
-char *job_output_json(struct bytes output, bool *ret_is_raw)
+char *job_output_json(struct bytes output)
 {
     struct bytes text = trimmed(output);
-    *ret_is_raw = text.len && is_json(text);
-    if (*ret_is_raw) return strndup((const char *)text.data, text.len);
+    if (text.len && is_json(text)) return strndup((const char *)text.data, text.len);
     return dump(json_bytes(output));
 }
 
