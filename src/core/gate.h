@@ -9,6 +9,8 @@
 #ifndef CORE_GATE_H
 #define CORE_GATE_H
 
+#include "base/err.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -40,6 +42,8 @@ struct gate {
     size_t first, count;
     int64_t tripped_until_ms;
 };
+
+int gate_check(const struct gate_config *config, struct err *reterr); /* can it be? */
 
 /* `count` triggers at once. Returns how many of them pass: the first so many. */
 size_t gate_pass(struct gate *g, const struct gate_config *config, size_t count,
