@@ -7,32 +7,40 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <time.h>
 
 static struct bytes view(struct once_bytes b)
 {
     return bytes_of(b.data, b.len);
 }
 
-/* ---- JSON ---- */
+/* ---- JSON: the shape that a daemon gives over HTTP ---- */
 
 /* JSON within a line of JSON: a line break can only stand between two of its words. */
 static void put_json(FILE *to, const char *name, struct once_bytes json)
 {
-    const char *text = json.data;
-    if (json.len == 0) return;
+    const char *text = json.len ? json.data : "null";
+    size_t len = json.len ? json.len : strlen(text);
     fprintf(to, ",\"%s\":", name);
-    for (size_t i = 0; i < json.len; i++)
+    for (size_t i = 0; i < len; i++)
         putc(text[i] == '\n' || text[i] == '\r' ? ' ' : text[i], to);
 }
 
 static void set_bytes(json_t *o, const char *name, struct once_bytes value)
 {
-    if (value.len) json_object_set_new(o, name, json_bytes(view(value)));
+    json_object_set_new(o, name, value.len ? json_bytes(view(value)) : json_null());
 }
 
+/* 0: never. */
 static void set_time(json_t *o, const char *name, int64_t at_ms)
 {
-    if (at_ms) json_object_set_new(o, name, json_integer(at_ms));
+    char second[sizeof "2026-11-16T08:00:00"], text[40];
+    time_t at = (time_t)(at_ms / 1000);
+    struct tm tm;
+    bool known = at_ms && gmtime_r(&at, &tm) &&
+                 strftime(second, sizeof second, "%Y-%m-%dT%H:%M:%S", &tm) > 0;
+    if (known) snprintf(text, sizeof text, "%s.%03dZ", second, (int)(at_ms % 1000));
+    json_object_set_new(o, name, known ? json_string(text) : json_null());
 }
 
 static json_t *tags_json(const struct once_run *run)
@@ -46,20 +54,19 @@ static json_t *tags_json(const struct once_run *run)
 /* All but what is JSON already. */
 static json_t *run_json(const struct once_run *run)
 {
-    json_t *o = json_pack("{s:s, s:s}", "id", run->id, "status", run->status_name);
+    json_t *o = json_pack("{s:s, s:s, s:s*}", "id", run->id, "status", run->status_name,
+                          "canonicalId", run->canonical_id[0] ? run->canonical_id : NULL);
     if (!o) return NULL;
-    if (run->canonical_id[0])
-        json_object_set_new(o, "canonicalId", json_string(run->canonical_id));
     set_bytes(o, "env", run->env);
     set_bytes(o, "task", run->task);
     set_bytes(o, "queue", run->queue);
     set_bytes(o, "idempotencyKey", run->key);
+    set_time(o, "idempotencyKeyExpiresAt", run->key_held ? run->key_until_ms : 0);
     set_bytes(o, "orderingKey", run->ordering_key);
     json_object_set_new(o, "tags", tags_json(run));
     json_object_set_new(o, "attempts", json_integer(run->attempts));
     json_object_set_new(o, "maxAttempts", json_integer(run->attempts_max));
     json_object_set_new(o, "stalls", json_integer(run->stalls));
-    if (run->fence) json_object_set_new(o, "fence", json_integer((json_int_t)run->fence));
     set_time(o, "createdAt", run->created_at_ms);
     set_time(o, "delayUntil", run->delay_until_ms);
     set_time(o, "startedAt", run->started_at_ms);
