@@ -341,6 +341,7 @@ int64_t job_wake_at_ms(const struct job *j)
 {
     int64_t at_ms = INT64_MAX;
     if (j->state == JOB_FREE) return at_ms;
+    if (j->state == JOB_SETTLING && is_settled(j)) return 0;
     if (!j->beat && j->end != JOB_LOST) at_ms = j->beat_at_ms;
     if (j->state == JOB_WORKING && j->kill_at_ms) at_ms = sooner(at_ms, j->kill_at_ms);
     if (j->state == JOB_SETTLING && !j->settle) at_ms = sooner(at_ms, j->settle_at_ms);

@@ -257,9 +257,9 @@ static void turn(struct worker *w)
     for (size_t i = 0; i < w->job_count; i++)
         if (w->fds[FDS + i * JOB_FDS + 2].revents) hide_line(w); /* it has something to say */
     if (w->fds[1].revents) take_signals(w);
+    once_process(w->plan.once);
     for (size_t i = 0; i < w->job_count; i++)
         if (job_turn(&w->jobs[i], w->fds + FDS + i * JOB_FDS)) job_ended(w, &w->jobs[i]);
-    once_process(w->plan.once);
     lease_if_wanted(w);
     show_line(w);
 }
