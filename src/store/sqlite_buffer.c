@@ -560,7 +560,7 @@ static int run_stats(struct sqlite *s, struct op *op, struct err *reterr)
 
 /* ---- the verbs ---- */
 
-static int (*const run_verb[VERBS])(struct sqlite *, struct op *, struct err *) = {
+static int (*const run_of_verb[VERBS])(struct sqlite *, struct op *, struct err *) = {
     [VERB_ACCEPT] = run_accept,      [VERB_ENTRY_GET] = run_get, [VERB_APPEND] = run_append,
     [VERB_DRAIN_LEASE] = run_lease,  [VERB_SETTLE] = run_settle, [VERB_ENTRY_LIST] = run_list,
     [VERB_BUFFER_STATS] = run_stats,
@@ -568,8 +568,8 @@ static int (*const run_verb[VERBS])(struct sqlite *, struct op *, struct err *) 
 
 int sqlite_buffer_run(struct sqlite *s, struct op *op, int64_t now_ms, struct err *reterr)
 {
-    CHECK(op->buffer && run_verb[op->verb]);
+    CHECK(op->buffer && run_of_verb[op->verb]);
     op->buffer->now_ms = now_ms;
     op->out.outcome = OUTCOME_OK;
-    return run_verb[op->verb](s, op, reterr);
+    return run_of_verb[op->verb](s, op, reterr);
 }
