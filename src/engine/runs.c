@@ -326,14 +326,15 @@ int engine_run(struct engine *e, const struct run_args *args, struct run_call **
 
 void run_call_cancel(struct run_call *c)
 {
-    if (c->finished || c->told || c->canceled) return;
+    if (c->told || c->canceled) return;
     c->canceled = true;
+    if (c->args.question == ASK_LEASE) work_cancel(c);
     err_set(&c->err, c->trigger.maybe || c->step ? ERR_AMBIGUOUS : ERR_CANCELED,
             "the call was canceled");
+    if (c->finished) return;
     if (timer_is_set(&c->timer))
         timer_set(c->engine->loop, &c->timer, 0); /* no reason to wait */
     tell_later(c);
-    if (c->args.question == ASK_LEASE) work_cancel(c);
     if (c->trigger.claim) call_cancel(c->trigger.claim);
 }
 
@@ -381,18 +382,22 @@ int runs_init(struct engine *e)
     if (map_init(&r->turns, turn_place, seed)) return ERR_NOMEM;
     int code = bursts_init(r);
     if (!code) code = lines_init(r);
+    if (!code) code = gates_init(r);
     return code ? code : drainer_init(r);
 }
 
 void runs_stop(struct engine *e)
 {
     drainer_stop(e);
+    gates_stop(e);
     list_each (&e->runs->calls, at) run_call_cancel(container_of(at, struct run_call, link));
 }
 
 bool runs_idle(const struct engine *e)
 {
-    return list_empty(&e->runs->calls) && list_empty(&e->runs->finished) && drainer_idle(e);
+    if (!e->runs) return true; /* it could not be opened */
+    return list_empty(&e->runs->calls) && list_empty(&e->runs->finished) && drainer_idle(e) &&
+           gates_idle(e);
 }
 
 void runs_fini(struct engine *e)
@@ -401,6 +406,7 @@ void runs_fini(struct engine *e)
     if (!r) return;
     task_stop(&r->tell);
     drainer_fini(r);
+    gates_fini(r);
     lines_fini(r);
     bursts_fini(r);
     map_fini(&r->turns);

@@ -5,6 +5,7 @@
  *   burst.c      the gate: questions of one turn are one question
  *   buffered.c   runs that may be in the buffer: get, list, change, reset, replay
  *   work.c       leases, and waiting for something to be due
+ *   gates.c      what operators have set for the gate of an env
  *   drain.c      the buffer into the ledger */
 #ifndef ENGINE_RUNS_INTERNAL_H
 #define ENGINE_RUNS_INTERNAL_H
@@ -73,16 +74,18 @@ struct run_call {
 };
 
 struct drainer;
+struct gates;
 
 struct runs {
     struct engine *engine;
     struct runs_config config;
     struct list calls, finished; /* struct run_call */
     struct task tell;
-    struct map turns;  /* changes to runs that may be buffered */
-    struct map bursts; /* struct burst, by env */
-    struct map lines;  /* struct line, by env and queue */
-    struct drainer *drainer;
+    struct map turns;        /* changes to runs that may be buffered */
+    struct map bursts;       /* struct burst, by env */
+    struct map lines;        /* struct line, by env and queue */
+    struct drainer *drainer; /* NULL: there is no buffer */
+    struct gates *gates;     /* NULL: nobody looks */
     struct run_stats stats;
 };
 
@@ -136,6 +139,16 @@ int bursts_init(struct runs *r);
 void bursts_fini(struct runs *r);
 /* c->then is called with c->trigger.diverted set. */
 void burst_ask(struct run_call *c);
+
+/* ---- gates.c ---- */
+
+#define GATES_SCOPE "once/gate"
+
+int gates_init(struct runs *r);
+void gates_stop(struct engine *e);
+bool gates_idle(const struct engine *e);
+void gates_fini(struct runs *r);
+bool gate_parse(struct bytes text, struct gate_config *ret_config);
 
 /* ---- work.c ---- */
 
