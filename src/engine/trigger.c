@@ -177,7 +177,7 @@ static void rival_found(struct run_call *c, struct op *op)
     const struct entry *rival = c->buffer.entries.count ? c->buffer.entries.rows[0] : NULL;
     bool other =
         !op->err.code && op->out.outcome == OUTCOME_OK && !run_id_eq(&rival->id, &mine->id);
-    if (other) drain_one(c->engine, rival->env, &rival->id);
+    if (other) drainer_take(c->engine, rival->env, &rival->id);
     end_found(c);
 }
 
