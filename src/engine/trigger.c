@@ -207,6 +207,7 @@ static void found(struct run_call *c, const struct run *run, bool buffered, bool
     struct trigger *t = &c->trigger;
     c->out.buffered = buffered;
     t->created = created;
+    if (created) t->maybe = true; /* whatever fails from now on: it is there */
     run_rows_clear(&c->out.rows);
     if (run_rows_add(&c->out.rows, run)) {
         fail_with(c, &(struct err){ ERR_NOMEM, "out of memory for the answer" });
