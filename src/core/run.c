@@ -83,7 +83,7 @@ static int text_check(struct bytes text, size_t bytes_max, const char *what, str
     return 0;
 }
 
-static int tags_check(struct bytes tags, struct err *reterr)
+int tags_check(struct bytes tags, struct err *reterr)
 {
     struct bytes tag;
     size_t count = 0;

@@ -128,5 +128,6 @@ size_t run_key_frame(struct bytes task, struct bytes key, uint8_t out[RUN_KEY_FR
 bool tags_next(struct bytes *tags, struct bytes *ret_tag); /* false: no more, or nonsense */
 bool tags_have(struct bytes tags, struct bytes tag);
 size_t tags_count(struct bytes tags);
+int tags_check(struct bytes tags, struct err *reterr); /* each of them, and how many */
 
 #endif

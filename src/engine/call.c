@@ -212,6 +212,7 @@ static bool try_again(const struct call *c)
 {
     if (c->engine->stopping) return false;
     if (c->op->err.code != ERR_AMBIGUOUS && c->op->err.code != ERR_UNAVAILABLE) return false;
+    if (c->op->coord_only) return false; /* whoever asks can do without coord */
     /* A claim that provably did nothing fails at once: its caller may have another way. */
     if (c->args.verb == VERB_CLAIM && !c->maybe) return false;
     if (!verb_info[c->args.verb].writes || !verb_info[c->args.verb].keyed) return false;
@@ -358,7 +359,7 @@ static int check_args(const struct engine *e, const struct call_args *a, struct 
     if (a->verb == VERB_WATCH && !(e->store->caps & CAP_NOTIFY))
         return err_set(reterr, ERR_UNSUPPORTED, "this store cannot tell of changes: ask again");
     if (!verb_info[a->verb].keyed) return 0;
-    int r = key_check(&a->key, reterr);
+    int r = a->internal ? 0 : key_check(&a->key, reterr);
     if (r) return r;
     if (a->verb == VERB_CLAIM) return check_claim(a, reterr);
     if (a->verb == VERB_RENEW && a->in.lease_ms >= 0)
@@ -482,6 +483,7 @@ int engine_open(struct store *store, const struct store_env *env,
     *e = (struct engine){ .loop = env->loop,
                           .store = store,
                           .rng = env->rng,
+                          .wall = env->wall,
                           .trace = env->trace,
                           .config = *config };
     list_init(&e->calls);
@@ -490,7 +492,7 @@ int engine_open(struct store *store, const struct store_env *env,
     task_init(&e->tell, tell_finished);
     task_init(&e->send, send_unsent);
     sweep_init(e);
-    if (waitlists_init(e) || leases_init(e)) {
+    if (waitlists_init(e) || leases_init(e) || runs_init(e)) {
         engine_free(e);
         return err_set(reterr, ERR_NOMEM, "out of memory opening the engine");
     }
@@ -503,6 +505,7 @@ void engine_stop(struct engine *e)
     if (e->stopping) return;
     e->stopping = true;
     sweep_stop(e);
+    runs_stop(e);
     leases_stop(e);
     waitlists_stop(e);
     while (!list_empty(&e->calls))
@@ -511,7 +514,8 @@ void engine_stop(struct engine *e)
 
 bool engine_idle(const struct engine *e)
 {
-    return e->in_flight == 0 && list_empty(&e->finished) && list_empty(&e->calls);
+    return e->in_flight == 0 && list_empty(&e->finished) && list_empty(&e->calls) &&
+           runs_idle(e);
 }
 
 void engine_free(struct engine *e)
@@ -523,6 +527,7 @@ void engine_free(struct engine *e)
     task_stop(&e->send);
     waitlists_fini(e);
     leases_fini(e);
+    runs_fini(e);
     free(e);
 }
 

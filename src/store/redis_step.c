@@ -277,7 +277,7 @@ static void put_other(struct argv *a, const struct op *op)
     at = put_bytes(at, bytes_of(in->token.bytes, 16));
     at = put_le(at, (uint64_t)in->lease_ms, 8);
     at = put_le(at, (uint64_t)in->retain_ms, 8);
-    at = put_le(at, op->seen, 8);
+    at = put_le(at, op->verb == VERB_FORGET ? in->seen : op->seen, 8);
     at = put_le(at, in->fingerprint.len, 1);
     argv_made(a, put_bytes(at, in->fingerprint));
     if (in->value) put_value(a, op);

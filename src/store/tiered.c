@@ -621,6 +621,7 @@ static void submit_coord_alone(struct tiered *t, struct op *op)
         refuse(t, op, ERR_UNAVAILABLE, "coord cannot be reached");
         return;
     }
+    op->in.seen &= ~PLANE_COORD;
     op_push(op, coord_alone_answered, t);
     store_submit(t->coord, op);
 }
