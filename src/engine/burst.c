@@ -159,23 +159,11 @@ void burst_ask(struct run_call *c)
 
 /* ---- configuration ---- */
 
-static int check(const struct gate_config *g, struct err *reterr)
-{
-    if (g->threshold < 1 || g->threshold > GATE_THRESHOLD_MAX)
-        return err_set(reterr, ERR_INVALID, "a gate's threshold is from 1 to %d",
-                       GATE_THRESHOLD_MAX);
-    if (g->window_ms < 1 || g->window_ms > GATE_MS_MAX || g->hold_ms < 1 ||
-        g->hold_ms > GATE_MS_MAX)
-        return err_set(reterr, ERR_INVALID,
-                       "a gate's window and hold are from 1 ms to an hour");
-    return 0;
-}
-
 int engine_gate_set(struct engine *e, struct bytes env, const struct gate_config *config,
                     struct err *reterr)
 {
     int r = run_name_check(env, ENV_BYTES_MAX, "env", reterr);
-    if (!r && config) r = check(config, reterr);
+    if (!r && config) r = gate_check(config, reterr);
     if (r) return r;
     struct burst *b = burst_for(e->runs, env);
     if (!b) return err_set(reterr, ERR_NOMEM, "out of memory; nothing was changed");

@@ -8,7 +8,6 @@
 #include "engine/runs_internal.h"
 
 #include "base/check.h"
-#include "core/metadata.h"
 
 #include <stdlib.h>
 
@@ -204,43 +203,6 @@ static int check_id(const struct run_id *id, struct err *reterr)
     return refuse(reterr, "an id is run_ and 26 digits of Crockford's base 32, as in a ULID");
 }
 
-static int check_text(struct bytes text, size_t bytes_max, const char *what, struct err *reterr)
-{
-    if (text.len <= bytes_max) return 0;
-    return err_set(reterr, ERR_LIMIT, "the %s has %zu bytes; at most %zu are kept", what,
-                   text.len, bytes_max);
-}
-
-static int check_change(const struct engine *e, const struct run_change *c, struct err *reterr)
-{
-    switch (c->kind) {
-    case RUN_ADD_TAGS:
-        return tags_check(c->body, reterr);
-    case RUN_SET_METADATA:
-        return metadata_check(c->body, reterr);
-    case RUN_OPERATE:
-        return metadata_check_operations(c->body, reterr);
-    case RUN_RESCHEDULE:
-        if (c->at_ms < 0 || c->at_ms > wall_ms(e) + DURATION_MS_MAX)
-            return refuse(reterr, "a run cannot be put off for more than ten years");
-        return 0;
-    case RUN_HEARTBEAT:
-        return c->lease_ms < 0 ? 0 : check_duration(c->lease_ms, "lease", reterr);
-    case RUN_COMPLETE:
-        return check_text(c->body, (size_t)e->config.value_bytes_max, "output", reterr);
-    case RUN_FAIL:
-        if (c->retry_ms > DURATION_MS_MAX)
-            return refuse(reterr, "a retry cannot be put off for more than ten years");
-        return check_text(c->body, RUN_ERROR_BYTES_MAX, "error", reterr);
-    case RUN_CANCEL:
-        return check_text(c->body, RUN_ERROR_BYTES_MAX, "reason", reterr);
-    case RUN_RETURN:
-    case RUN_RESET_KEY:
-        return 0;
-    }
-    return refuse(reterr, "there is no such change");
-}
-
 static int check_key(const struct run_args *a, struct err *reterr)
 {
     struct key key = { .scope = a->task, .name = a->key };
@@ -286,7 +248,7 @@ static int check(const struct engine *e, const struct run_args *a, struct err *r
         return check_id(&a->id, reterr);
     case ASK_CHANGE:
         r = check_id(&a->id, reterr);
-        return r ? r : check_change(e, &a->change, reterr);
+        return r ? r : run_change_check(&a->change, (size_t)e->config.value_bytes_max, reterr);
     case RUN_QUESTIONS:
         break;
     }

@@ -56,12 +56,6 @@ enum column {
     COL_NAME,
 };
 
-static struct bytes column_bytes(sqlite3_stmt *q, int column)
-{
-    const void *data = sqlite3_column_blob(q, column); /* before the length, says SQLite */
-    return bytes_of(data, (size_t)sqlite3_column_bytes(q, column));
-}
-
 static int row_decode(sqlite3_stmt *q, struct row *ret_row, struct err *reterr)
 {
     struct record r = {
@@ -95,13 +89,6 @@ static int row_decode_value(sqlite3_stmt *q, struct row *row, struct err *reterr
     row->record.value = blob_new(column_bytes(q, COL_VALUE));
     if (row->record.value) return 0;
     return err_set(reterr, ERR_NOMEM, "out of memory reading a stored answer");
-}
-
-/* Never binds NULL: an empty view is an empty blob. */
-static void bind_bytes(sqlite3_stmt *q, int at, struct bytes view)
-{
-    sqlite3_bind_blob64(q, at, view.len ? (const void *)view.data : "", view.len,
-                        SQLITE_STATIC);
 }
 
 /* 1: found, 0: there is none, negative: error. The caller drops the reference to the value. */
@@ -227,6 +214,9 @@ static int run_expire(struct sqlite *s, struct txn *t, struct op *op, struct err
         op->count++;
     }
     sqlite3_reset(q);
+    size_t entries = 0;
+    if (!r) r = sqlite_buffer_sweep(s, t->at.now_ms, op->limit - op->count, &entries, reterr);
+    op->count += entries;
     op->changed = op->count > 0;
     op->out.outcome = OUTCOME_OK;
     return r;
@@ -297,6 +287,12 @@ static int run_ping(struct sqlite *s, struct txn *t, struct op *op, struct err *
     return 0;
 }
 
+/* The claim of an ACCEPT is somebody else's: here the key of the entry makes it the only one. */
+static int run_buffer(struct sqlite *s, struct txn *t, struct op *op, struct err *reterr)
+{
+    return sqlite_buffer_run(s, op, t->at.now_ms, reterr);
+}
+
 typedef int run_verb(struct sqlite *, struct txn *, struct op *, struct err *);
 
 static run_verb *const run_unkeyed[VERBS] = {
@@ -317,6 +313,7 @@ static void run_op(struct sqlite *s, struct txn *t, struct op *op, struct err *r
     op_clear_answer(op);
     op->epoch = s->base.epoch;
     run_verb *run = verb_info[op->verb].keyed ? run_keyed : run_unkeyed[op->verb];
+    if (verb_is_buffer(op->verb)) run = run_buffer;
     CHECK(run);
     if (run(s, t, op, reterr)) op_refuse(op, reterr);
 }
@@ -511,7 +508,7 @@ static int sqlite_open_store(const char *rest, const struct store_env *env,
 const struct store_class sqlite_class = {
     .scheme = "sqlite",
     .usage = "sqlite:PATH[?sync=full|normal|off][&busy_ms=N][&exclusive=1]",
-    .caps = CAP_CLAIMS | CAP_DURABLE | CAP_SHARED | CAP_NOTIFY | CAP_BLOCKS,
+    .caps = CAP_CLAIMS | CAP_DURABLE | CAP_SHARED | CAP_NOTIFY | CAP_BLOCKS | CAP_BUFFER,
     .open = sqlite_open_store,
     .close = sqlite_close_store,
     .exec = sqlite_exec,

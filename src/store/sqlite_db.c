@@ -54,6 +54,29 @@ static const char *const migrations[] = {
     "  UNIQUE (scope, name)"
     ") STRICT;"
     "CREATE INDEX claims_gone ON claims (gone_at_ms);",
+    "CREATE TABLE entries (" /* the buffer */
+    "  seq INTEGER PRIMARY KEY,"
+    "  env BLOB NOT NULL,"
+    "  id BLOB NOT NULL,"
+    "  key_frame BLOB,"         /* NULL: has none, or has let go of it */
+    "  state INTEGER NOT NULL," /* enum entry_state */
+    "  turn INTEGER NOT NULL,"  /* 0: its lease lapsed, before 1: as it came */
+    "  token BLOB,"             /* of the lease; NULL: there is none */
+    "  leased_at_ms INTEGER NOT NULL,"
+    "  lease_until_ms INTEGER NOT NULL,"
+    "  attempts INTEGER NOT NULL,"
+    "  accepted_at_ms INTEGER NOT NULL,"
+    "  written_at_ms INTEGER NOT NULL,"
+    "  rev INTEGER NOT NULL,"
+    "  run BLOB NOT NULL,"
+    "  changes BLOB NOT NULL,"
+    "  UNIQUE (env, id)"
+    ") STRICT;"
+    "CREATE UNIQUE INDEX entries_key ON entries (env, key_frame) WHERE key_frame IS NOT NULL;"
+    "CREATE INDEX entries_queued ON entries (env, turn) WHERE state = 1;" /* and seq */
+    "CREATE INDEX entries_leased ON entries (lease_until_ms, leased_at_ms) WHERE state = 2;"
+    "CREATE INDEX entries_written ON entries (written_at_ms) WHERE state = 3;"
+    "CREATE INDEX entries_live ON entries (env, id) WHERE state < 3;",
 };
 
 enum { SCHEMA_VERSION = sizeof migrations / sizeof migrations[0] };
@@ -102,7 +125,7 @@ int db_fail(struct sqlite *s, int rc, struct err *reterr)
 
 static const char *const sql_text[SQLS] = {
 #define SQL_ROW(id, text) [id] = text,
-    SQL_LIST(SQL_ROW)
+    SQL_LIST(SQL_ROW) SQL_BUFFER_LIST(SQL_ROW)
 #undef SQL_ROW
 };
 
@@ -122,6 +145,19 @@ int db_step(struct sqlite *s, sqlite3_stmt *statement, struct err *reterr)
     if (rc == SQLITE_ROW) return 1;
     if (rc == SQLITE_DONE) return 0;
     return db_fail(s, rc, reterr);
+}
+
+void bind_bytes(sqlite3_stmt *statement, int at, struct bytes view)
+{
+    sqlite3_bind_blob64(statement, at, view.len ? (const void *)view.data : "", view.len,
+                        SQLITE_STATIC);
+}
+
+struct bytes column_bytes(sqlite3_stmt *statement, int column)
+{
+    const void *data =
+        sqlite3_column_blob(statement, column); /* before the length, says SQLite */
+    return bytes_of(data, (size_t)sqlite3_column_bytes(statement, column));
 }
 
 int db_finish(struct sqlite *s, sqlite3_stmt *statement, struct err *reterr)

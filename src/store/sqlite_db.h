@@ -46,8 +46,59 @@
                  " FROM pragma_page_count, pragma_page_size) FROM claims")                     \
     X(SQL_DATA_VERSION, "PRAGMA data_version")
 
+/* Of the buffer. A lease that begins later than now, by more than its own length, is over, too: the
+ * clock went back. Which index is used is said: the rows that were written may be many more than
+ * those that wait. */
+#define SQL_ENTRY                                                                              \
+    "env, id, state, leased_at_ms, lease_until_ms, attempts, accepted_at_ms, written_at_ms, "  \
+    "rev, run, changes, seq, turn"
+#define SQL_LAPSED "(lease_until_ms <= ?1 OR leased_at_ms - ?1 > lease_until_ms - leased_at_ms)"
+
+#define SQL_BUFFER_LIST(X)                                                                     \
+    X(SQL_ENTRY_BY_ID, "SELECT " SQL_ENTRY " FROM entries WHERE env = ?1 AND id = ?2")         \
+    X(SQL_ENTRY_BY_KEY, "SELECT " SQL_ENTRY " FROM entries WHERE env = ?1 AND key_frame = ?2") \
+    X(SQL_ENTRY_ADD,                                                                           \
+      "INSERT INTO entries (env, id, key_frame, state, turn, leased_at_ms, lease_until_ms,"    \
+      " attempts, accepted_at_ms, written_at_ms, rev, run, changes)"                           \
+      " VALUES (?1, ?2, ?3, 1, 1, 0, 0, 0, ?4, 0, 0, ?5, x'')")                                \
+    X(SQL_ENTRY_APPEND, "UPDATE entries SET changes = CAST(changes || ?2 AS BLOB),"            \
+                        " rev = rev + 1, turn = iif(state = 2, 0, turn), state = 1,"           \
+                        " token = NULL, key_frame = iif(?3, NULL, key_frame) WHERE seq = ?1")  \
+    X(SQL_ENTRY_LIST, "SELECT " SQL_ENTRY " FROM entries INDEXED BY entries_live"              \
+                      " WHERE state < 3 AND env = ?1 AND id < ?2 ORDER BY id DESC LIMIT ?3")   \
+    X(SQL_DRAIN_LAPSED, "UPDATE entries SET state = 1, turn = 0, token = NULL WHERE seq IN"    \
+                        " (SELECT seq FROM entries INDEXED BY entries_leased"                  \
+                        " WHERE state = 2 AND " SQL_LAPSED " LIMIT ?2)")                       \
+    X(SQL_DRAIN_ENV, "SELECT env FROM entries INDEXED BY entries_queued"                       \
+                     " WHERE state = 1 AND env > ?1 ORDER BY env LIMIT 1")                     \
+    X(SQL_DRAIN_COUNT, "SELECT count(*) FROM (SELECT 1 FROM entries INDEXED BY entries_queued" \
+                       " WHERE state = 1 AND env = ?1 LIMIT ?2)")                              \
+    X(SQL_DRAIN_PICK, "SELECT " SQL_ENTRY " FROM entries INDEXED BY entries_queued"            \
+                      " WHERE state = 1 AND env = ?1 ORDER BY turn, seq LIMIT ?2")             \
+    X(SQL_DRAIN_TAKE, "UPDATE entries INDEXED BY entries_queued SET state = 2, turn = 1,"      \
+                      " token = ?4, leased_at_ms = ?5, lease_until_ms = ?6"                    \
+                      " WHERE state = 1 AND env = ?1 AND (turn, seq) <= (?2, ?3)")             \
+    X(SQL_DRAIN_TAKE_ONE, "UPDATE entries SET state = 2, turn = 1, token = ?2,"                \
+                          " leased_at_ms = ?3, lease_until_ms = ?4 WHERE seq = ?1")            \
+    X(SQL_SETTLE_WRITTEN, "UPDATE entries SET state = 3, token = NULL, key_frame = NULL,"      \
+                          " written_at_ms = ?4"                                                \
+                          " WHERE env = ?1 AND id = ?2 AND state = 2 AND token = ?3")          \
+    X(SQL_SETTLE_BACK, "UPDATE entries SET state = 1, token = NULL, attempts = attempts + ?4"  \
+                       " WHERE env = ?1 AND id = ?2 AND state = 2 AND token = ?3")             \
+    X(SQL_BUFFER_SWEEP, "DELETE FROM entries WHERE seq IN (SELECT seq FROM entries"            \
+                        " INDEXED BY entries_written WHERE state = 3 AND written_at_ms <= ?1"  \
+                        " ORDER BY written_at_ms LIMIT ?2)")                                   \
+    X(SQL_BUFFER_STATS,                                                                        \
+      "SELECT queued + lapsed, leased, (SELECT accepted_at_ms FROM entries"                    \
+      " WHERE seq = min(ifnull(q.oldest, l.oldest), ifnull(l.oldest, q.oldest)))"              \
+      " FROM (SELECT count(*) AS queued, min(seq) AS oldest"                                   \
+      " FROM entries INDEXED BY entries_queued WHERE state = 1) AS q,"                         \
+      " (SELECT count(*) FILTER (WHERE " SQL_LAPSED ") AS lapsed,"                             \
+      " count(*) FILTER (WHERE NOT " SQL_LAPSED ") AS leased, min(seq) AS oldest"              \
+      " FROM entries INDEXED BY entries_leased WHERE state = 2) AS l")
+
 #define SQL_ENUM(id, text) id,
-enum sql { SQL_LIST(SQL_ENUM) SQLS };
+enum sql { SQL_LIST(SQL_ENUM) SQL_BUFFER_LIST(SQL_ENUM) SQLS };
 #undef SQL_ENUM
 
 struct sqlite_options {
@@ -74,6 +125,9 @@ struct sqlite {
     int notify_fd; /* -1: not armed, or not to be had */
     bool notify_tried;
     int64_t data_version;
+
+    uint8_t drained[ENV_BYTES_MAX]; /* the env that had its turn last */
+    size_t drained_len;
 };
 
 /* The part of a URL behind "sqlite:". The caller frees path, also after an error. */
@@ -93,6 +147,10 @@ sqlite3_stmt *db_statement(struct sqlite *s, enum sql which, struct err *reterr)
 /* 1: a row, 0: no more rows, negative: error. The user resets it after the last row. */
 int db_step(struct sqlite *s, sqlite3_stmt *statement, struct err *reterr);
 
+/* Never binds NULL: an empty view is an empty blob. Stays the caller's until the reset. */
+void bind_bytes(sqlite3_stmt *statement, int at, struct bytes view);
+struct bytes column_bytes(sqlite3_stmt *statement, int column);
+
 /* Runs a statement that returns no rows, and resets it. */
 int db_finish(struct sqlite *s, sqlite3_stmt *statement, struct err *reterr);
 int db_run(struct sqlite *s, enum sql which, struct err *reterr);
@@ -105,5 +163,11 @@ int db_number(struct sqlite *s, enum sql which, int64_t *ret_number, struct err 
 
 /* Refuses to go on with a file that was removed or replaced: two files, two owners. */
 int db_check_file(struct sqlite *s, struct err *reterr);
+
+/* sqlite_buffer.c: ops of the buffer, and the sweep of entries that were written; both inside a
+ * transaction. A refusal has changed nothing, or `failed` says that everything is to be undone. */
+int sqlite_buffer_run(struct sqlite *s, struct op *op, int64_t now_ms, struct err *reterr);
+int sqlite_buffer_sweep(struct sqlite *s, int64_t now_ms, size_t limit, size_t *ret_count,
+                        struct err *reterr);
 
 #endif

@@ -1,13 +1,6 @@
 /* batches.c - many ops in one turn are as good as one after the other. */
 #include "tests/conform/conform.h"
 
-static enum outcome outcome_of(const struct waiting *w)
-{
-    cr_assert(w->finished == 1);
-    cr_assert(w->op->err.code == 0, "%s", w->op->err.text);
-    return w->op->out.outcome;
-}
-
 CASE(batch, of_claims_on_one_key_has_one_winner)
 {
     enum { MANY = 50 };
