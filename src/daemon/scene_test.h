@@ -22,7 +22,8 @@ enum { SCENE_VALUE_BYTES_MAX = 1024 };
 
 struct scene {
     struct world world;
-    struct store *store; /* faulty, on memory */
+    const char *plane;   /* that it runs on; NULL: memory */
+    struct store *store; /* faulty, on that */
     struct engine *engine;
     uv_loop_t uv;
     struct conns conns;
@@ -48,7 +49,8 @@ static inline void scene_open_door(struct scene *s, const struct door *door)
     config.value_bytes_max = SCENE_VALUE_BYTES_MAX;
     signal(SIGPIPE, SIG_IGN); /* as server_run() does */
     world_init(&s->world, 1);
-    s->store = faulty_open(world_open(&s->world, "memory"), &s->world.env);
+    s->store =
+        faulty_open(world_open(&s->world, s->plane ? s->plane : "memory"), &s->world.env);
     cr_assert_eq(engine_open(s->store, &s->world.env, &config, &s->engine, &err), 0);
     cr_assert_eq(uv_loop_init(&s->uv), 0);
     conns_init(&s->conns, &s->uv, &s->world.loop, &limits, 100);
