@@ -1,4 +1,5 @@
-/* sqlite.c - claims in one SQLite file that several processes may share: the embedded ledger.
+/* sqlite.c - claims and runs in one SQLite file that several processes may share: the embedded
+ * ledger.
  *
  * Guarantees: a batch is one transaction, decided by the rules and durable when exec() returns
  * (as far as `sync` promises); time is read once per batch, after the lock is held; the fence
@@ -7,9 +8,11 @@
  * writers. A waiter in another process is told after each commit, without polling.
  * Does not: start threads, or wait longer than busy_ms for another process.
  *
- * SQLite under the connection is in sqlite_db.c; here is what the store does with it. */
+ * SQLite under the connection is in sqlite_db.c, runs are in sqlite_runs.c; here is what the store
+ * does with them. */
 #include "base/check.h"
 #include "store/sqlite_db.h"
+#include "store/sqlite_runs.h"
 
 #include <fcntl.h>
 #include <stdlib.h>
@@ -67,8 +70,8 @@ static int row_decode(sqlite3_stmt *q, struct row *ret_row, struct err *reterr)
         .retain_ms = sqlite3_column_int64(q, COL_RETAIN),
         .done_at_ms = sqlite3_column_int64(q, COL_DONE_AT),
     };
-    struct bytes token = column_bytes(q, COL_TOKEN);
-    struct bytes fingerprint = column_bytes(q, COL_FINGERPRINT);
+    struct bytes token = db_column(q, COL_TOKEN);
+    struct bytes fingerprint = db_column(q, COL_FINGERPRINT);
     const char *nonsense = record_nonsense(&r);
     if (token.len != sizeof r.token.bytes) nonsense = "token of the wrong length";
     if (fingerprint.len > FINGERPRINT_BYTES_MAX) nonsense = "fingerprint too long";
@@ -86,7 +89,7 @@ static int row_decode_value(sqlite3_stmt *q, struct row *row, struct err *reterr
     if (sqlite3_column_type(q, COL_VALUE) == SQLITE_NULL) return 0;
     if (row->record.state != RECORD_DONE)
         return err_set(reterr, ERR_CORRUPT, "sqlite: a stored claim has an answer too early");
-    row->record.value = blob_new(column_bytes(q, COL_VALUE));
+    row->record.value = blob_new(db_column(q, COL_VALUE));
     if (row->record.value) return 0;
     return err_set(reterr, ERR_NOMEM, "out of memory reading a stored answer");
 }
@@ -97,8 +100,8 @@ static int row_read(struct sqlite *s, const struct key *key, struct row *ret_row
 {
     sqlite3_stmt *q = db_statement(s, SQL_READ, reterr);
     if (!q) return reterr->code;
-    bind_bytes(q, 1, key->scope);
-    bind_bytes(q, 2, key->name);
+    db_bind(q, 1, key->scope);
+    db_bind(q, 2, key->name);
     int r = db_step(s, q, reterr);
     if (r == 1) {
         ret_row->id = sqlite3_column_int64(q, COL_ID);
@@ -117,16 +120,16 @@ static void row_bind(sqlite3_stmt *q, const struct record *r)
     CHECK(r->lease_ms >= 0 && r->retain_ms >= 0);
     CHECK(r->fingerprint.len <= FINGERPRINT_BYTES_MAX);
     sqlite3_bind_int(q, 1, (int)r->state);
-    bind_bytes(q, 2, bytes_of(r->token.bytes, sizeof r->token.bytes));
+    db_bind(q, 2, bytes_of(r->token.bytes, sizeof r->token.bytes));
     sqlite3_bind_int64(q, 3, (int64_t)r->fence);
     sqlite3_bind_int64(q, 4, r->claimed_at_ms);
     sqlite3_bind_int64(q, 5, r->lease_ms);
     sqlite3_bind_int64(q, 6, r->lease_until_ms);
     sqlite3_bind_int64(q, 7, r->retain_ms);
     sqlite3_bind_int64(q, 8, r->done_at_ms);
-    bind_bytes(q, 9, r->fingerprint);
+    db_bind(q, 9, r->fingerprint);
     if (r->value)
-        bind_bytes(q, 10, blob_bytes(r->value));
+        db_bind(q, 10, blob_bytes(r->value));
     else
         sqlite3_bind_null(q, 10);
     sqlite3_bind_int64(q, 11, record_gone_at_ms(r));
@@ -138,8 +141,8 @@ static int row_insert(struct sqlite *s, const struct key *key, const struct reco
     sqlite3_stmt *q = db_statement(s, SQL_INSERT, reterr);
     if (!q) return reterr->code;
     row_bind(q, next);
-    bind_bytes(q, 12, key->scope);
-    bind_bytes(q, 13, key->name);
+    db_bind(q, 12, key->scope);
+    db_bind(q, 13, key->name);
     return db_finish(s, q, reterr);
 }
 
@@ -162,11 +165,6 @@ static int row_delete(struct sqlite *s, int64_t id, struct err *reterr)
 }
 
 /* ---- one op inside a transaction ---- */
-
-struct txn {
-    struct moment at;
-    uint64_t stored_floor; /* what the file has; written once, before the commit */
-};
 
 static void raise_floor(struct txn *t, uint64_t fence)
 {
@@ -215,6 +213,7 @@ static int run_expire(struct sqlite *s, struct txn *t, struct op *op, struct err
     }
     sqlite3_reset(q);
     size_t entries = 0;
+    if (!r) r = sqlite_runs_expire(s, t, op, reterr);
     if (!r) r = sqlite_buffer_sweep(s, t->at.now_ms, op->limit - op->count, &entries, reterr);
     op->count += entries;
     op->changed = op->count > 0;
@@ -225,7 +224,7 @@ static int run_expire(struct sqlite *s, struct txn *t, struct op *op, struct err
 static int scan_row(sqlite3_stmt *q, const struct txn *t, struct op *op, struct err *reterr)
 {
     struct row row;
-    struct key key = { column_bytes(q, COL_SCOPE), column_bytes(q, COL_NAME) };
+    struct key key = { db_column(q, COL_SCOPE), db_column(q, COL_NAME) };
     int r = row_decode(q, &row, reterr);
     if (r) return r;
     struct err bad_key;
@@ -244,8 +243,8 @@ static int run_scan(struct sqlite *s, struct txn *t, struct op *op, struct err *
 {
     sqlite3_stmt *q = db_statement(s, op->all_scopes ? SQL_SCAN_ALL : SQL_SCAN, reterr);
     if (!q) return reterr->code;
-    bind_bytes(q, 1, op->key.scope);
-    bind_bytes(q, 2, op->key.name);
+    db_bind(q, 1, op->key.scope);
+    db_bind(q, 2, op->key.name);
     sqlite3_bind_int64(q, 3, t->at.now_ms);
     sqlite3_bind_int64(q, 4, limit_of(op) + 1);
     int r;
@@ -293,13 +292,17 @@ static int run_buffer(struct sqlite *s, struct txn *t, struct op *op, struct err
     return sqlite_buffer_run(s, op, t->at.now_ms, reterr);
 }
 
-typedef int run_verb(struct sqlite *, struct txn *, struct op *, struct err *);
-
 static run_verb *const run_unkeyed[VERBS] = {
     [VERB_EXPIRE] = run_expire,
     [VERB_SCAN] = run_scan,
     [VERB_STATS] = run_stats,
     [VERB_PING] = run_ping,
+    [VERB_RUN_PUT] = sqlite_run_put,
+    [VERB_RUN_GET] = sqlite_run_get,
+    [VERB_RUN_CHANGE] = sqlite_run_change,
+    [VERB_RUN_RESET] = sqlite_run_reset,
+    [VERB_RUN_LEASE] = sqlite_run_lease,
+    [VERB_RUN_LIST] = sqlite_run_list,
 };
 
 static void op_refuse(struct op *op, const struct err *err)
@@ -308,6 +311,8 @@ static void op_refuse(struct op *op, const struct err *err)
     op->err = *err;
 }
 
+/* What an op has changed before it failed must not be committed with the rest of its batch (S4): the
+ * transaction counts as failed, and the others are carried out again. */
 static void run_op(struct sqlite *s, struct txn *t, struct op *op, struct err *reterr)
 {
     op_clear_answer(op);
@@ -315,7 +320,10 @@ static void run_op(struct sqlite *s, struct txn *t, struct op *op, struct err *r
     run_verb *run = verb_info[op->verb].keyed ? run_keyed : run_unkeyed[op->verb];
     if (verb_is_buffer(op->verb)) run = run_buffer;
     CHECK(run);
-    if (run(s, t, op, reterr)) op_refuse(op, reterr);
+    int before = sqlite3_total_changes(s->db);
+    if (run(s, t, op, reterr) == 0) return;
+    if (!s->failed && sqlite3_total_changes(s->db) != before) s->failed = SQLITE_ABORT;
+    op_refuse(op, reterr);
 }
 
 /* ---- transactions ---- */
@@ -492,6 +500,7 @@ static int sqlite_open_store(const char *rest, const struct store_env *env,
     s->base =
         (struct store){ .class = &sqlite_class, .caps = sqlite_class.caps, .loop = env->loop };
     s->wall = env->wall;
+    s->monotonic = env->monotonic;
     s->notify_fd = -1;
     int r = sqlite_options_parse(rest, &s->options, reterr);
     if (s->options.exclusive) s->base.caps &= ~(unsigned)CAP_SHARED;
@@ -508,7 +517,8 @@ static int sqlite_open_store(const char *rest, const struct store_env *env,
 const struct store_class sqlite_class = {
     .scheme = "sqlite",
     .usage = "sqlite:PATH[?sync=full|normal|off][&busy_ms=N][&exclusive=1]",
-    .caps = CAP_CLAIMS | CAP_DURABLE | CAP_SHARED | CAP_NOTIFY | CAP_BLOCKS | CAP_BUFFER,
+    .caps =
+        CAP_CLAIMS | CAP_DURABLE | CAP_SHARED | CAP_NOTIFY | CAP_BLOCKS | CAP_RUNS | CAP_BUFFER,
     .open = sqlite_open_store,
     .close = sqlite_close_store,
     .exec = sqlite_exec,

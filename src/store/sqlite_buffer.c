@@ -38,6 +38,9 @@ enum column {
     COL_TURN,
 };
 
+/* As the schema has it: an entry whose lease lapsed comes before those that came before it. */
+enum { TURN_LAPSED, TURN_USUAL };
+
 /* An entry as read, and its place. Its bytes are SQLite's until the next step. */
 struct row {
     struct entry entry;
@@ -64,6 +67,8 @@ static const char *row_nonsense(sqlite3_stmt *q)
     if (state < ENTRY_QUEUED || state > ENTRY_WRITTEN) return "unknown state";
     if (sqlite3_column_bytes(q, COL_ID) != RUN_ID_BYTES) return "id of the wrong length";
     if (sqlite3_column_bytes(q, COL_ENV) > ENV_BYTES_MAX) return "env that is too long";
+    int64_t turn = sqlite3_column_int64(q, COL_TURN);
+    if (turn != TURN_LAPSED && turn != TURN_USUAL) return "unknown turn";
     if (sqlite3_column_int64(q, COL_REV) < 0) return "negative revision";
     if (sqlite3_column_int64(q, COL_ATTEMPTS) < 0) return "negative number of attempts";
     return NULL;
@@ -263,8 +268,8 @@ static int run_list(struct sqlite *s, struct op *op, struct err *reterr)
 struct turn {
     uint8_t env[ENV_BYTES_MAX];
     size_t env_len;
-    size_t waiting, part; /* waiting: as far as it matters */
-    int64_t last[2];      /* turn and seq of the last one picked */
+    size_t waiting, part;        /* waiting: as far as it matters */
+    int64_t last_turn, last_seq; /* of the last one picked */
     bool picked;
 };
 
@@ -375,8 +380,8 @@ static int pick_rows(struct sqlite *s, sqlite3_stmt *q, struct turn *t, struct b
         if (!r) r = entry_tell(a, &row.entry, reterr);
         if (r) return r;
         *bytes += entry_bytes(&row.entry);
-        t->last[0] = row.turn;
-        t->last[1] = row.seq;
+        t->last_turn = row.turn;
+        t->last_seq = row.seq;
         t->picked = true;
     }
     return r;
@@ -403,16 +408,27 @@ static void bind_lease(sqlite3_stmt *q, int at, const struct buffer_ask *a)
     sqlite3_bind_int64(q, at + 2, a->now_ms + a->lease_ms);
 }
 
-static int take(struct sqlite *s, const struct turn *t, const struct buffer_ask *a,
-                struct err *reterr)
+/* All of this turn, up to this one. */
+static int take_up_to(struct sqlite *s, struct bytes env, int64_t turn, int64_t seq,
+                      const struct buffer_ask *a, struct err *reterr)
 {
     sqlite3_stmt *q = db_statement(s, SQL_DRAIN_TAKE, reterr);
     if (!q) return reterr->code;
-    bind_bytes(q, 1, turn_env(t));
-    sqlite3_bind_int64(q, 2, t->last[0]);
-    sqlite3_bind_int64(q, 3, t->last[1]);
+    bind_bytes(q, 1, env);
+    sqlite3_bind_int64(q, 2, turn);
+    sqlite3_bind_int64(q, 3, seq);
     bind_lease(q, 4, a);
     return db_finish(s, q, reterr);
+}
+
+/* Those that were picked, in the order of picking: all that lapsed come before the others. */
+static int take(struct sqlite *s, const struct turn *t, const struct buffer_ask *a,
+                struct err *reterr)
+{
+    int r = 0;
+    if (t->last_turn > TURN_LAPSED)
+        r = take_up_to(s, turn_env(t), TURN_LAPSED, INT64_MAX, a, reterr);
+    return r ? r : take_up_to(s, turn_env(t), t->last_turn, t->last_seq, a, reterr);
 }
 
 static void remember_turn(struct sqlite *s, const struct turn *t)
@@ -544,7 +560,7 @@ static int run_stats(struct sqlite *s, struct op *op, struct err *reterr)
 
 /* ---- the verbs ---- */
 
-static int (*const run_verb[VERBS])(struct sqlite *, struct op *, struct err *) = {
+static int (*const run_of_verb[VERBS])(struct sqlite *, struct op *, struct err *) = {
     [VERB_ACCEPT] = run_accept,      [VERB_ENTRY_GET] = run_get, [VERB_APPEND] = run_append,
     [VERB_DRAIN_LEASE] = run_lease,  [VERB_SETTLE] = run_settle, [VERB_ENTRY_LIST] = run_list,
     [VERB_BUFFER_STATS] = run_stats,
@@ -552,8 +568,8 @@ static int (*const run_verb[VERBS])(struct sqlite *, struct op *, struct err *) 
 
 int sqlite_buffer_run(struct sqlite *s, struct op *op, int64_t now_ms, struct err *reterr)
 {
-    CHECK(op->buffer && run_verb[op->verb]);
+    CHECK(op->buffer && run_of_verb[op->verb]);
     op->buffer->now_ms = now_ms;
     op->out.outcome = OUTCOME_OK;
-    return run_verb[op->verb](s, op, reterr);
+    return run_of_verb[op->verb](s, op, reterr);
 }
