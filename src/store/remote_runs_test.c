@@ -203,7 +203,7 @@ Test(remote_runs, changes_and_what_comes_of_them)
     cr_assert(bytes_eq(row(&a)->metadata, bytes_str("{\"n\":3}")));
     cr_assert_eq(row(&a)->delay_until_ms, s.world.wall_ms + 9000);
     forget(&a);
-    expect(&s.client, change_args(r, RUN_CANCEL, "enough"), OUTCOME_OK);
+    expect(&s.client, change_args(r, RUN_CANCEL, "\"enough\""), OUTCOME_OK);
     args = change_args(r, RUN_RESCHEDULE, "");
     ask(&a, &s.client, &args);
     cr_assert_eq(a.outcome, OUTCOME_REFUSED);
@@ -332,7 +332,7 @@ static void cut_everywhere(bool up, const char *key)
         bool was_cut = s.relay.cuts > 0;
         scene_close(&s);
         if (was_cut) continue;
-        cr_assert(at > 250, "only %zu bytes were said", at);
+        cr_assert(at > 200, "only %zu bytes were said", at);
         return;
     }
 }
@@ -405,8 +405,9 @@ Test(remote_runs, who_waits_holds_up_nobody)
     cr_assert(run_id_eq(&row(&waits)->id, &row(&other)->id));
     forget(&waits);
     forget(&other);
+    lease.wait_ms = 20000;
     ask_later(&waits, &s.client, &lease);
-    world_advance(&s.world, 60000);
+    world_advance(&s.world, 20000);
     cr_assert(waits.finished == 1 && !waits.error && waits.rows.count == 0);
     scene_close(&s);
 }
