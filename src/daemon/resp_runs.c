@@ -3,39 +3,11 @@
  * Most are told in turn, as claims are. With RAW, which our own clients say, one is answered OK at
  * once and told later, by one push, out of turn and in no order, because who leases may wait for
  * long: it is on one list of its session, `calls` while the engine has it, `pushes` while it waits
- * for room. What is leased for somebody who is not there to hear it is given back. */
+ * for room. A PULL whose asker has gone is canceled: the engine gives back what it got. */
 #include "base/check.h"
 #include "daemon/resp_session.h"
 
 enum { RAW_CALLS_MAX = 100000 };
-
-/* ---- what nobody heard ---- */
-
-static void returned(struct run_call *call, void *ctx)
-{
-    (void)call, (void)ctx;
-}
-
-/* Best effort: it lapses. */
-static void give_back(struct resp_door *d, const struct run *r)
-{
-    struct run_args args = RUN_ARGS_INIT;
-    struct run_call *call;
-    struct err err;
-    args.question = ASK_CHANGE;
-    args.env = r->env;
-    args.id = r->id;
-    args.change = (struct run_change){ .kind = RUN_RETURN, .token = r->token };
-    args.done = returned;
-    engine_run(d->engine, &args, &call, &err);
-}
-
-static void unheard(struct ask *a, struct run_call *call)
-{
-    if (run_call_error(call)->code || a->run.form != FORM_PULL) return;
-    const struct run_rows *rows = &run_call_answer(call)->rows;
-    for (size_t i = 0; i < rows->count; i++) give_back(a->door, rows->rows[i]);
-}
 
 /* ---- answers ---- */
 
@@ -79,7 +51,6 @@ static void run_done(struct run_call *call, void *ctx)
     a->run_call = NULL;
     if (a->raw) a->door->raw_calls--;
     if (!a->session) {
-        unheard(a, call);
         ask_free(a);
         return;
     }
@@ -156,7 +127,7 @@ bool resp_call_forget(struct resp_session *s, int64_t raw_id)
     return false;
 }
 
-/* What is to be changed is changed; what would be leased is not, or is given back. */
+/* What is to be changed is changed; what would be leased is not. */
 void resp_calls_drop(struct resp_session *s)
 {
     for (struct link *at; (at = list_pop(&s->pushes));) {

@@ -30,10 +30,11 @@ static void give_back(struct engine *e, const struct run *run)
     if (engine_run(e, &args, NULL, &err) == 0) e->runs->stats.returned++;
 }
 
-static void give_back_all(struct run_call *c)
+static void give_back_all(struct run_call *c, struct run_rows *rows)
 {
-    const struct run_rows *rows = &c->forward.answer.rows;
+    if (c->args.question != ASK_LEASE) return;
     for (size_t i = 0; i < rows->count; i++) give_back(c->engine, rows->rows[i]);
+    run_rows_clear(rows);
 }
 
 /* ---- answers ---- */
@@ -42,7 +43,7 @@ static void take(struct run_call *c)
 {
     struct run_answer *a = &c->forward.answer;
     int64_t now_ms = a->now_ms;
-    if (c->args.question == ASK_LEASE && c->canceled) give_back_all(c);
+    if (c->canceled) give_back_all(c, &a->rows);
     c->out.buffered = a->buffered;
     c->degraded = a->degraded;
     c->ask.reason = a->reason;
@@ -87,8 +88,10 @@ int forward_start(struct run_call *c, struct err *reterr)
     return 0;
 }
 
+/* It is under way, or has got something that nobody knows of yet. */
 void forward_cancel(struct run_call *c)
 {
+    give_back_all(c, &c->out.rows);
     if (c->forwarded) store_cancel(c->engine->store, c->forwarded);
 }
 

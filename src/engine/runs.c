@@ -344,16 +344,21 @@ static bool may_have_counted(const struct run_call *c)
 
 void run_call_cancel(struct run_call *c)
 {
-    if (c->finished || c->told || c->canceled) return;
+    bool leases = c->args.question == ASK_LEASE;
+    if (c->told || c->canceled) return;
+    if (c->finished && !leases) return; /* what it did, it did: the answer is on its way */
     c->canceled = true;
+    if (has(c->engine, CAP_CALLS))
+        forward_cancel(c);
+    else if (leases)
+        work_cancel(c);
     err_set(&c->err, may_have_counted(c) ? ERR_AMBIGUOUS : ERR_CANCELED,
             "the call was canceled");
+    if (c->finished) return;
     if (timer_is_set(&c->timer))
         timer_set(c->engine->loop, &c->timer, 0); /* no reason to wait */
     tell_later(c);
-    if (c->args.question == ASK_LEASE) work_cancel(c);
     if (c->trigger.claim) call_cancel(c->trigger.claim);
-    forward_cancel(c);
 }
 
 /* ---- for `done` ---- */

@@ -259,8 +259,11 @@ void work_start(struct run_call *c)
     if (!l->asking) timer_set(e->loop, &l->timer, e->loop->now_ms);
 }
 
+/* It stands in line, or has got something that nobody knows of yet. */
 void work_cancel(struct run_call *c)
 {
+    for (size_t i = 0; i < c->out.rows.count; i++) give_back(c->engine, c->out.rows.rows[i]);
+    run_rows_clear(&c->out.rows);
     if (!link_used(&c->in_line)) return;
     struct map_node *n = map_find(&c->engine->runs->lines, c->place);
     link_remove(&c->in_line);

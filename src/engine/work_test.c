@@ -131,5 +131,7 @@ Test(work, what_nobody_takes_any_more_is_given_back)
     run_call_cancel(a.call);
     world_settle(&s.world);
     struct asked next = expect(ask(&s, lease_args(1, 0)), OUTCOME_OK);
-    cr_assert(next.rows.count == 1 && next.rows.rows[0]->attempts == 1);
+    cr_assert(next.rows.count == 1, "%zu, returned %llu", next.rows.count,
+              (unsigned long long)engine_run_stats(s.engine).returned);
+    cr_assert(next.rows.rows[0]->attempts == 1, "%u", next.rows.rows[0]->attempts);
 }

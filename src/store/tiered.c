@@ -677,7 +677,7 @@ static void tiered_submit(struct store *s, struct op *op)
     struct tiered *t = (struct tiered *)s;
     op->at_coord = op->refused = false;
     op->degraded = t->open;
-    if (op->coord_only && op->verb != VERB_WATCH)
+    if (op->coord_only && op->verb <= VERB_PEEK)
         submit_coord_alone(t, op);
     else
         submit_verb[op->verb](t, op);
