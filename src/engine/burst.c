@@ -63,9 +63,22 @@ static bool drop_idle(struct map_node *n, void *ctx)
 
 /* ---- answers ---- */
 
-static void pass(struct run_call *c, bool diverted)
+static bool wait_at(struct run_call *c, struct burst *b);
+static struct burst *burst_for(struct runs *r, struct bytes env);
+
+/* Whoever passed the gate of its env stands before the one of all, if there is one. */
+static bool goes_on(struct run_call *c, const struct burst *passed)
+{
+    struct runs *r = c->engine->runs;
+    if (!r->config.all_gate.threshold || (passed && passed->env_len == 0)) return false;
+    struct burst *all = burst_for(r, bytes_of(NULL, 0));
+    return all && wait_at(c, all);
+}
+
+static void pass(struct run_call *c, const struct burst *passed, bool diverted)
 {
     struct run_stats *stats = &c->engine->runs->stats;
+    if (!diverted && goes_on(c, passed)) return;
     if (diverted)
         stats->diverted++;
     else
@@ -86,16 +99,16 @@ static void answered(struct op *op, void *ctx)
     bool failed = op->err.code, shadow = b->config.mode == GATE_SHADOW;
     size_t passed = failed ? b->asked_count : b->ask.passed;
     op_free(op);
-    b->asking = false;
     if (failed) r->stats.gate_failed += b->asked_count;
     if (shadow) r->stats.shadowed += b->asked_count - passed;
-    send_later(b);
     struct list now;
     list_init(&now);
     list_take(&now, &b->asked);
     size_t n = 0;
     for (struct link *at; (at = list_pop(&now)); n++)
-        pass(container_of(at, struct run_call, trigger.at_gate), n >= passed && !shadow);
+        pass(container_of(at, struct run_call, trigger.at_gate), b, n >= passed && !shadow);
+    b->asking = false; /* until now it could not be dropped */
+    send_later(b);
 }
 
 static void all_pass(struct burst *b)
@@ -104,7 +117,7 @@ static void all_pass(struct burst *b)
     list_init(&now);
     list_take(&now, &b->asked);
     for (struct link *at; (at = list_pop(&now));)
-        pass(container_of(at, struct run_call, trigger.at_gate), false);
+        pass(container_of(at, struct run_call, trigger.at_gate), b, false);
 }
 
 static void send(struct task *task)
@@ -137,8 +150,10 @@ static struct burst *burst_for(struct runs *r, struct bytes env)
     if (r->bursts.count >= BURSTS_MAX) map_each(&r->bursts, drop_idle, r);
     struct burst *b = malloc(sizeof *b + env.len);
     if (!b) return NULL;
-    *b = (struct burst){ .runs = r, .config = r->config.gate, .env_len = env.len };
-    memcpy(b->env, env.data, env.len);
+    *b = (struct burst){ .runs = r,
+                         .config = env.len ? r->config.gate : r->config.all_gate,
+                         .env_len = env.len };
+    if (env.len) memcpy(b->env, env.data, env.len);
     task_init(&b->send, send);
     list_init(&b->waiting);
     list_init(&b->asked);
@@ -146,15 +161,19 @@ static struct burst *burst_for(struct runs *r, struct bytes env)
     return b;
 }
 
+/* False: it does not keep anybody. */
+static bool wait_at(struct run_call *c, struct burst *b)
+{
+    if (b->config.mode == GATE_OFF) return false;
+    list_append(&b->waiting, &c->trigger.at_gate);
+    send_later(b);
+    return true;
+}
+
 void burst_ask(struct run_call *c)
 {
     struct burst *b = burst_for(c->engine->runs, c->args.env);
-    if (!b || b->config.mode == GATE_OFF) {
-        pass(c, false);
-        return;
-    }
-    list_append(&b->waiting, &c->trigger.at_gate);
-    send_later(b);
+    if (!b || !wait_at(c, b)) pass(c, NULL, false);
 }
 
 /* ---- configuration ---- */

@@ -63,6 +63,9 @@ struct drainer {
     struct timer timer; /* the next round */
     struct timer count_timer;
     bool stopping, counting;
+    drain_done *done; /* somebody wants all of it now; NULL: nobody */
+    void *done_ctx;
+    uint64_t drained_before;
     struct buffer_ask count;
     unsigned looks;    /* that found nothing, in a row */
     unsigned away;     /* rounds that did not reach the ledger, in a row */
@@ -91,9 +94,19 @@ static void round_free(struct round *r)
     free(r);
 }
 
+/* Whoever wants all of it is told that nothing is left, or why it does not go on. */
+static void tell(struct drainer *d, const struct err *err)
+{
+    drain_done *done = d->done;
+    if (!done) return;
+    d->done = NULL;
+    done(d->runs->stats.drained - d->drained_before, err, d->done_ctx);
+}
+
 static void look_later(struct drainer *d)
 {
     struct engine *e = engine_of(d);
+    if (!d->runs->config.drains && !d->done) return;
     int64_t at_ms =
         e->loop->now_ms + back_off_ms(e->rng, ++d->looks, LOOK_MS_FIRST, LOOK_MS_MAX);
     if (!timer_is_set(&d->timer)) timer_set(e->loop, &d->timer, at_ms);
@@ -113,6 +126,10 @@ static void settled(struct op *op, void *ctx)
     struct drainer *d = r->drainer;
     op_free(op); /* what was not settled lapses, and is written again: no harm */
     reached(d, r->away);
+    if (r->away)
+        tell(d,
+             &(struct err){ ERR_UNAVAILABLE, "the ledger cannot be reached; what is not moved "
+                                             "stays in the buffer" });
     round_free(r);
     next(d);
 }
@@ -288,11 +305,13 @@ static void leased(struct op *op, void *ctx)
     struct round *r = ctx;
     struct drainer *d = r->drainer;
     size_t count = r->lease.entries.count;
-    bool failed = op->err.code;
+    struct err err = op->err;
     op_free(op);
-    if (count && !failed) r->items = calloc(count, sizeof *r->items);
-    if (failed || !count || !r->items) {
+    if (count && !err.code) r->items = calloc(count, sizeof *r->items);
+    if (err.code || !count || !r->items) {
+        bool last = r->regular && d->regular == 1;
         round_free(r);
+        if (last || err.code) tell(d, &err);
         if (!d->stopping) look_later(d);
         return;
     }
@@ -355,7 +374,7 @@ static size_t allowance(struct drainer *d)
 static void next(struct drainer *d)
 {
     struct engine *e = engine_of(d);
-    if (d->stopping || !d->runs->config.drains) return;
+    if (d->stopping || (!d->runs->config.drains && !d->done)) return;
     if (d->regular >= ROUNDS_AT_ONCE || timer_is_set(&d->timer)) return;
     if (d->hold_ms > e->loop->now_ms) {
         timer_set(e->loop, &d->timer, d->hold_ms);
@@ -380,6 +399,20 @@ void drainer_wake(struct engine *e)
     if (!d || d->hold_ms > e->loop->now_ms || d->runs->config.drain_rate) return;
     d->looks = 0;
     if (timer_is_set(&d->timer)) timer_set(e->loop, &d->timer, e->loop->now_ms);
+}
+
+int engine_drain(struct engine *e, drain_done *done, void *ctx, struct err *reterr)
+{
+    struct drainer *d = e->runs->drainer;
+    if (!d) return err_set(reterr, ERR_UNSUPPORTED, "there is no buffer to be drained");
+    if (d->stopping || d->done)
+        return err_set(reterr, ERR_CANCELED, "the buffer is being drained already, or closing");
+    d->done = done;
+    d->done_ctx = ctx;
+    d->drained_before = d->runs->stats.drained;
+    d->hold_ms = 0;
+    timer_set(e->loop, &d->timer, e->loop->now_ms);
+    return 0;
 }
 
 void drain_one(struct engine *e, struct bytes env, const struct run_id *id)
@@ -451,6 +484,7 @@ void drainer_stop(struct engine *e)
     struct drainer *d = e->runs->drainer;
     if (!d) return;
     d->stopping = true;
+    tell(d, &(struct err){ ERR_CANCELED, "the handle is closing" });
     timer_stop(e->loop, &d->timer);
     timer_stop(e->loop, &d->count_timer);
     list_each (&d->rounds, at) {

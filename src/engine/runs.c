@@ -405,18 +405,23 @@ int runs_init(struct engine *e)
     if (map_init(&r->turns, turn_place, seed)) return ERR_NOMEM;
     int code = bursts_init(r);
     if (!code) code = lines_init(r);
+    if (!code) code = bells_init(r);
+    if (!code) code = gates_init(r);
     return code ? code : drainer_init(r);
 }
 
 void runs_stop(struct engine *e)
 {
     drainer_stop(e);
+    gates_stop(e);
     list_each (&e->runs->calls, at) run_call_cancel(container_of(at, struct run_call, link));
 }
 
 bool runs_idle(const struct engine *e)
 {
-    return list_empty(&e->runs->calls) && list_empty(&e->runs->finished) && drainer_idle(e);
+    if (!e->runs) return true; /* it could not be opened */
+    return list_empty(&e->runs->calls) && list_empty(&e->runs->finished) && drainer_idle(e) &&
+           gates_idle(e);
 }
 
 void runs_fini(struct engine *e)
@@ -425,7 +430,9 @@ void runs_fini(struct engine *e)
     if (!r) return;
     task_stop(&r->tell);
     drainer_fini(r);
+    gates_fini(r);
     lines_fini(r);
+    bells_fini(r);
     bursts_fini(r);
     map_fini(&r->turns);
     free(r);

@@ -30,8 +30,8 @@
 struct runs_config {
     struct gate_config gate;     /* of an env that has none of its own */
     struct gate_config all_gate; /* of all envs together; threshold 0: there is none */
-    bool drains;                 /* moves the buffer into the ledger by itself */
-    size_t drain_batch;          /* entries leased at once */
+    bool drains;        /* moves the buffer into the ledger, and looks up gates, by itself */
+    size_t drain_batch; /* entries leased at once */
     int64_t drain_lease_ms;
     int64_t drain_rate;     /* entries a second at most; 0: as many as the ledger takes */
     int64_t change_wait_ms; /* how long a change waits for a drainer that has its run */
@@ -69,7 +69,13 @@ void run_call_cancel(struct run_call *c); /* `done` is still called, with ERR_CA
 
 struct run_stats engine_run_stats(const struct engine *e);
 
-/* An env's own gate; NULL: the default again. */
+/* Moves everything that is in the buffer now into the ledger. `done` is told how many, and what was
+ * in the way, if anything was (code 0: nothing); also when the engine stops. One at a time. */
+typedef void drain_done(uint64_t drained, const struct err *err, void *ctx);
+int engine_drain(struct engine *e, drain_done *done, void *ctx, struct err *reterr);
+
+/* An env's own gate; NULL: the default again. What is set by `once gate` in the ledger, as answers in
+ * the scope once/gate, is looked up every few seconds and wins. */
 int engine_gate_set(struct engine *e, struct bytes env, const struct gate_config *config,
                     struct err *reterr);
 struct gate_config engine_gate(const struct engine *e, struct bytes env);
