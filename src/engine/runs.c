@@ -406,14 +406,14 @@ int runs_init(struct engine *e)
     int code = bursts_init(r);
     if (!code) code = lines_init(r);
     if (!code) code = bells_init(r);
-    if (!code) code = gates_init(r);
+    if (!code) code = overrides_init(r);
     return code ? code : drainer_init(r);
 }
 
 void runs_stop(struct engine *e)
 {
     drainer_stop(e);
-    gates_stop(e);
+    overrides_stop(e);
     list_each (&e->runs->calls, at) run_call_cancel(container_of(at, struct run_call, link));
 }
 
@@ -421,7 +421,7 @@ bool runs_idle(const struct engine *e)
 {
     if (!e->runs) return true; /* it could not be opened */
     return list_empty(&e->runs->calls) && list_empty(&e->runs->finished) && drainer_idle(e) &&
-           gates_idle(e);
+           overrides_idle(e);
 }
 
 void runs_fini(struct engine *e)
@@ -430,7 +430,7 @@ void runs_fini(struct engine *e)
     if (!r) return;
     task_stop(&r->tell);
     drainer_fini(r);
-    gates_fini(r);
+    overrides_fini(r);
     lines_fini(r);
     bells_fini(r);
     bursts_fini(r);

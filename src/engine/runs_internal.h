@@ -6,7 +6,7 @@
  *   buffered.c   runs that may be in the buffer: get, list, change, reset, replay
  *   work.c       leases, and waiting for something to be due
  *   bell.c       telling other processes that something may be
- *   gates.c      what operators have set for the gate of an env
+ *   overrides.c      what operators have set for the gate of an env
  *   drain.c      the buffer into the ledger
  *   forward.c    all of it, on a store that is a daemon */
 #ifndef ENGINE_RUNS_INTERNAL_H
@@ -78,7 +78,7 @@ struct run_call {
 };
 
 struct drainer;
-struct gates;
+struct overrides;
 
 struct runs {
     struct engine *engine;
@@ -90,7 +90,7 @@ struct runs {
     struct map lines;        /* struct line, by env and queue */
     struct map bells;        /* struct bell, by env and queue */
     struct drainer *drainer; /* NULL: there is no buffer */
-    struct gates *gates;     /* NULL: nobody looks */
+    struct overrides *overrides;     /* NULL: nobody looks */
     struct run_stats stats;
 };
 
@@ -150,14 +150,14 @@ void bursts_fini(struct runs *r);
 /* c->then is called with c->trigger.diverted set. */
 void burst_ask(struct run_call *c);
 
-/* ---- gates.c ---- */
+/* ---- overrides.c ---- */
 
 #define GATES_SCOPE "once/gate"
 
-int gates_init(struct runs *r);
-void gates_stop(struct engine *e);
-bool gates_idle(const struct engine *e);
-void gates_fini(struct runs *r);
+int overrides_init(struct runs *r);
+void overrides_stop(struct engine *e);
+bool overrides_idle(const struct engine *e);
+void overrides_fini(struct runs *r);
 bool gate_parse(struct bytes text, struct gate_config *ret_config);
 
 /* ---- work.c ---- */
