@@ -382,14 +382,15 @@ int runs_init(struct engine *e)
     if (map_init(&r->turns, turn_place, seed)) return ERR_NOMEM;
     int code = bursts_init(r);
     if (!code) code = lines_init(r);
-    if (!code) code = gates_init(r);
+    if (!code) code = bells_init(r);
+    if (!code) code = overrides_init(r);
     return code ? code : drainer_init(r);
 }
 
 void runs_stop(struct engine *e)
 {
     drainer_stop(e);
-    gates_stop(e);
+    overrides_stop(e);
     list_each (&e->runs->calls, at) run_call_cancel(container_of(at, struct run_call, link));
 }
 
@@ -397,7 +398,7 @@ bool runs_idle(const struct engine *e)
 {
     if (!e->runs) return true; /* it could not be opened */
     return list_empty(&e->runs->calls) && list_empty(&e->runs->finished) && drainer_idle(e) &&
-           gates_idle(e);
+           overrides_idle(e);
 }
 
 void runs_fini(struct engine *e)
@@ -406,8 +407,9 @@ void runs_fini(struct engine *e)
     if (!r) return;
     task_stop(&r->tell);
     drainer_fini(r);
-    gates_fini(r);
+    overrides_fini(r);
     lines_fini(r);
+    bells_fini(r);
     bursts_fini(r);
     map_fini(&r->turns);
     free(r);
