@@ -325,6 +325,7 @@ struct run_verdict rules_run_lease(const struct run *stored, const struct token 
         finish(next, RUN_FAILED, now_ms);
         next->error = bytes_str(too_many_stalls);
         v.outcome = OUTCOME_REFUSED;
+        v.reason = "it has stalled too often";
         return v;
     }
     if (stored->state == RUN_EXECUTING)
@@ -376,13 +377,13 @@ static int apply_rest(struct run *run, struct bytes changes, uint64_t done, bool
     struct run_change c;
     for (uint64_t n = 0; run_change_next(&changes, &c); n++) {
         struct run_verdict v;
+        struct err why;
         if (n < done) continue;
         if (!times_too && (c.kind == RUN_RESCHEDULE || c.kind == RUN_RESET_KEY)) continue;
         if (!times_too && c.kind == RUN_SET_METADATA) c.version = RUN_ANY_VERSION;
-        int r =
-            rules_run_change(run, &c, times_too ? c.made_at_ms : now_ms, scratch, &v, reterr);
+        int r = rules_run_change(run, &c, times_too ? c.made_at_ms : now_ms, scratch, &v, &why);
         if (r == ERR_INVALID || r == ERR_LIMIT) continue;
-        if (r) return r;
+        if (r) return err_set(reterr, r, "%s", why.text);
         if (v.outcome == OUTCOME_OK) *run = v.next;
     }
     if (changes.len)

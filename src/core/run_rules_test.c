@@ -352,7 +352,7 @@ Test(run_rules, too_many_stalls_are_the_end)
         r = v.next;
     }
     struct run_verdict v = rules_run_lease(&r, &who, 100, now_ms);
-    cr_assert(v.outcome == OUTCOME_REFUSED && v.changed);
+    cr_assert(v.outcome == OUTCOME_REFUSED && v.changed && v.reason);
     cr_assert(v.next.state == RUN_FAILED && v.next.finished_at_ms == now_ms);
     cr_assert(v.next.error.len > 0 && v.next.error.data[0] == '"');
     cr_assert_eq(decide(&v.next, change_of(RUN_COMPLETE, "", 1), now_ms)->outcome,

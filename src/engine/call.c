@@ -94,6 +94,7 @@ static void count_answer(struct call *c)
 {
     struct engine_stats *stats = &c->engine->stats;
     uint64_t took_us = (uint64_t)(c->engine->loop->now_us - c->started_us);
+    if (c->args.internal) return; /* part of something else, which is counted */
     if (c->args.verb == VERB_CLAIM) stats->outcomes[c->out.outcome]++;
     stats->degraded += c->out.degraded;
     histogram_add(c->waited ? &stats->waits : &stats->times[c->args.verb], &histogram_us,

@@ -382,6 +382,7 @@ int runs_init(struct engine *e)
     if (map_init(&r->turns, turn_place, seed)) return ERR_NOMEM;
     int code = bursts_init(r);
     if (!code) code = lines_init(r);
+    if (!code) code = bells_init(r);
     if (!code) code = gates_init(r);
     return code ? code : drainer_init(r);
 }
@@ -408,6 +409,7 @@ void runs_fini(struct engine *e)
     drainer_fini(r);
     gates_fini(r);
     lines_fini(r);
+    bells_fini(r);
     bursts_fini(r);
     map_fini(&r->turns);
     free(r);

@@ -5,6 +5,7 @@
  *   burst.c      the gate: questions of one turn are one question
  *   buffered.c   runs that may be in the buffer: get, list, change, reset, replay
  *   work.c       leases, and waiting for something to be due
+ *   bell.c       telling other processes that something may be
  *   gates.c      what operators have set for the gate of an env
  *   drain.c      the buffer into the ledger */
 #ifndef ENGINE_RUNS_INTERNAL_H
@@ -84,6 +85,7 @@ struct runs {
     struct map turns;        /* changes to runs that may be buffered */
     struct map bursts;       /* struct burst, by env */
     struct map lines;        /* struct line, by env and queue */
+    struct map bells;        /* struct bell, by env and queue */
     struct drainer *drainer; /* NULL: there is no buffer */
     struct gates *gates;     /* NULL: nobody looks */
     struct run_stats stats;
@@ -158,6 +160,14 @@ void work_start(struct run_call *c);
 void work_cancel(struct run_call *c);
 /* Something in this queue may be due. */
 void work_ring(struct engine *e, struct bytes env, struct bytes queue);
+
+/* ---- bell.c ---- */
+
+int bells_init(struct runs *r);
+void bells_fini(struct runs *r);
+void bell_ring(struct runs *r, struct bytes place);
+/* A watch that fires when the bell is rung, or was since `seen`; NULL: nobody can be told. */
+struct op *bell_watch(struct runs *r, struct bytes place, uint64_t seen);
 
 /* ---- drain.c ---- */
 

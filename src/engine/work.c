@@ -3,14 +3,14 @@
  * Those who ask for runs of one queue stand in a line. One question at a time is asked for all of
  * them, and what comes back is handed out in the order they came: two hundred workers cost one
  * statement. Who may wait stays in line until something is due: told by whatever this process puts
- * into the queue (work_ring()), by the time when the next run is due, and for what others do by a look
- * now and then. */
+ * into the queue (work_ring()), by the time when the next run is due, by a bell that other processes
+ * ring (bell.c), and where there is none by a look now and then. */
 #include "base/check.h"
 #include "engine/runs_internal.h"
 
 #include <stdlib.h>
 
-enum { LOOK_MS_FIRST = 50, LOOK_MS_MAX = 1000 };
+enum { LOOK_MS_FIRST = 50, LOOK_MS_MAX = 1000, LOOK_MS_TOLD = 5000 };
 
 struct line {
     struct map_node node;
@@ -19,12 +19,15 @@ struct line {
     struct timer timer;  /* the next look */
     bool asking, rung;   /* rung: while it was asking */
     unsigned looks;      /* in vain, in a row */
+    struct op *watch;    /* of the bell; NULL: none is there */
+    uint64_t heard;      /* what the bell was last */
     struct run_ask ask;
     size_t place_len;
     uint8_t place[];
 };
 
 static void ask(struct line *l);
+static int64_t until_ms(const struct run_call *c);
 
 static struct bytes line_place(const struct map_node *n)
 {
@@ -55,8 +58,39 @@ static void close_if_empty(struct line *l)
     struct runs *r = l->runs;
     if (l->asking || !list_empty(&l->callers)) return;
     timer_stop(r->engine->loop, &l->timer);
+    if (l->watch) { /* it comes back when it is canceled, or fires */
+        store_cancel(r->engine->store, l->watch);
+        return;
+    }
     map_remove(&r->lines, &l->node);
     free(l);
+}
+
+/* ---- the bell ---- */
+
+static void bell_heard(struct op *op, void *ctx)
+{
+    struct line *l = ctx;
+    struct engine *e = l->runs->engine;
+    bool fired = !op->err.code;
+    if (fired) l->heard = op->out.version;
+    l->watch = NULL;
+    op_free(op);
+    if (fired && !list_empty(&l->callers)) {
+        l->looks = 0;
+        l->rung = l->asking;
+        if (!l->asking) timer_set(e->loop, &l->timer, e->loop->now_ms);
+    }
+    close_if_empty(l);
+}
+
+/* Before the look that finds nothing: what is rung after it is heard. */
+static void listen(struct line *l)
+{
+    struct engine *e = l->runs->engine;
+    if (l->watch || e->stopping) return;
+    l->watch = bell_watch(l->runs, bytes_of(l->place, l->place_len), l->heard);
+    if (l->watch) engine_submit(e, l->watch, bell_heard, l);
 }
 
 /* ---- handing out ---- */
@@ -147,7 +181,8 @@ static int64_t next_look_ms(struct line *l)
 {
     struct engine *e = l->runs->engine;
     int64_t now_ms = e->loop->now_ms;
-    int64_t at_ms = now_ms + back_off_ms(e->rng, ++l->looks, LOOK_MS_FIRST, LOOK_MS_MAX);
+    int64_t most_ms = l->watch ? LOOK_MS_TOLD : LOOK_MS_MAX;
+    int64_t at_ms = now_ms + back_off_ms(e->rng, ++l->looks, LOOK_MS_FIRST, most_ms);
     if (l->ask.next_due_ms < INT64_MAX) {
         int64_t due_ms = now_ms + (l->ask.next_due_ms - l->ask.now_ms);
         if (due_ms < at_ms) at_ms = due_ms > now_ms ? due_ms : now_ms;
@@ -226,6 +261,7 @@ static void ask(struct line *l)
                                .lease_ms = c->args.lease_ms,
                                .tokens = tokens };
     l->asking = true;
+    if (until_ms(c) > e->loop->now_ms) listen(l);
     op->run = &l->ask;
     op->lane = place;
     timer_stop(e->loop, &l->timer);
@@ -275,11 +311,12 @@ void work_ring(struct engine *e, struct bytes env, struct bytes queue)
 {
     uint8_t place[1 + ENV_BYTES_MAX + QUEUE_BYTES_MAX];
     struct runs *r = e->runs;
-    if (r->lines.count == 0) return;
     place[0] = (uint8_t)env.len;
     memcpy(place + 1, env.data, env.len);
     memcpy(place + 1 + env.len, queue.data, queue.len);
-    struct map_node *n = map_find(&r->lines, bytes_of(place, 1 + env.len + queue.len));
+    struct bytes where = bytes_of(place, 1 + env.len + queue.len);
+    bell_ring(r, where);
+    struct map_node *n = map_find(&r->lines, where);
     if (!n) return;
     struct line *l = container_of(n, struct line, node);
     l->looks = 0;

@@ -70,8 +70,8 @@ static int row_decode(sqlite3_stmt *q, struct row *ret_row, struct err *reterr)
         .retain_ms = sqlite3_column_int64(q, COL_RETAIN),
         .done_at_ms = sqlite3_column_int64(q, COL_DONE_AT),
     };
-    struct bytes token = db_column(q, COL_TOKEN);
-    struct bytes fingerprint = db_column(q, COL_FINGERPRINT);
+    struct bytes token = column_bytes(q, COL_TOKEN);
+    struct bytes fingerprint = column_bytes(q, COL_FINGERPRINT);
     const char *nonsense = record_nonsense(&r);
     if (token.len != sizeof r.token.bytes) nonsense = "token of the wrong length";
     if (fingerprint.len > FINGERPRINT_BYTES_MAX) nonsense = "fingerprint too long";
@@ -89,7 +89,7 @@ static int row_decode_value(sqlite3_stmt *q, struct row *row, struct err *reterr
     if (sqlite3_column_type(q, COL_VALUE) == SQLITE_NULL) return 0;
     if (row->record.state != RECORD_DONE)
         return err_set(reterr, ERR_CORRUPT, "sqlite: a stored claim has an answer too early");
-    row->record.value = blob_new(db_column(q, COL_VALUE));
+    row->record.value = blob_new(column_bytes(q, COL_VALUE));
     if (row->record.value) return 0;
     return err_set(reterr, ERR_NOMEM, "out of memory reading a stored answer");
 }
@@ -100,8 +100,8 @@ static int row_read(struct sqlite *s, const struct key *key, struct row *ret_row
 {
     sqlite3_stmt *q = db_statement(s, SQL_READ, reterr);
     if (!q) return reterr->code;
-    db_bind(q, 1, key->scope);
-    db_bind(q, 2, key->name);
+    bind_bytes(q, 1, key->scope);
+    bind_bytes(q, 2, key->name);
     int r = db_step(s, q, reterr);
     if (r == 1) {
         ret_row->id = sqlite3_column_int64(q, COL_ID);
@@ -120,16 +120,16 @@ static void row_bind(sqlite3_stmt *q, const struct record *r)
     CHECK(r->lease_ms >= 0 && r->retain_ms >= 0);
     CHECK(r->fingerprint.len <= FINGERPRINT_BYTES_MAX);
     sqlite3_bind_int(q, 1, (int)r->state);
-    db_bind(q, 2, bytes_of(r->token.bytes, sizeof r->token.bytes));
+    bind_bytes(q, 2, bytes_of(r->token.bytes, sizeof r->token.bytes));
     sqlite3_bind_int64(q, 3, (int64_t)r->fence);
     sqlite3_bind_int64(q, 4, r->claimed_at_ms);
     sqlite3_bind_int64(q, 5, r->lease_ms);
     sqlite3_bind_int64(q, 6, r->lease_until_ms);
     sqlite3_bind_int64(q, 7, r->retain_ms);
     sqlite3_bind_int64(q, 8, r->done_at_ms);
-    db_bind(q, 9, r->fingerprint);
+    bind_bytes(q, 9, r->fingerprint);
     if (r->value)
-        db_bind(q, 10, blob_bytes(r->value));
+        bind_bytes(q, 10, blob_bytes(r->value));
     else
         sqlite3_bind_null(q, 10);
     sqlite3_bind_int64(q, 11, record_gone_at_ms(r));
@@ -141,8 +141,8 @@ static int row_insert(struct sqlite *s, const struct key *key, const struct reco
     sqlite3_stmt *q = db_statement(s, SQL_INSERT, reterr);
     if (!q) return reterr->code;
     row_bind(q, next);
-    db_bind(q, 12, key->scope);
-    db_bind(q, 13, key->name);
+    bind_bytes(q, 12, key->scope);
+    bind_bytes(q, 13, key->name);
     return db_finish(s, q, reterr);
 }
 
@@ -224,7 +224,7 @@ static int run_expire(struct sqlite *s, struct txn *t, struct op *op, struct err
 static int scan_row(sqlite3_stmt *q, const struct txn *t, struct op *op, struct err *reterr)
 {
     struct row row;
-    struct key key = { db_column(q, COL_SCOPE), db_column(q, COL_NAME) };
+    struct key key = { column_bytes(q, COL_SCOPE), column_bytes(q, COL_NAME) };
     int r = row_decode(q, &row, reterr);
     if (r) return r;
     struct err bad_key;
@@ -243,8 +243,8 @@ static int run_scan(struct sqlite *s, struct txn *t, struct op *op, struct err *
 {
     sqlite3_stmt *q = db_statement(s, op->all_scopes ? SQL_SCAN_ALL : SQL_SCAN, reterr);
     if (!q) return reterr->code;
-    db_bind(q, 1, op->key.scope);
-    db_bind(q, 2, op->key.name);
+    bind_bytes(q, 1, op->key.scope);
+    bind_bytes(q, 2, op->key.name);
     sqlite3_bind_int64(q, 3, t->at.now_ms);
     sqlite3_bind_int64(q, 4, limit_of(op) + 1);
     int r;

@@ -187,7 +187,7 @@ int db_fail(struct sqlite *s, int rc, struct err *reterr)
 
 static const char *const sql_text[SQLS] = {
 #define SQL_ROW(id, text) [id] = text,
-    SQL_LIST(SQL_ROW) SQL_BUFFER_LIST(SQL_ROW)
+    SQL_LIST(SQL_ROW) SQL_RUNS_LIST(SQL_ROW) SQL_BUFFER_LIST(SQL_ROW)
 #undef SQL_ROW
 };
 

@@ -16,19 +16,6 @@
     "state, token, fence, claimed_at_ms, lease_ms, lease_until_ms, retain_ms, done_at_ms, "    \
     "fingerprint"
 
-/* In the order of `fields` in sqlite_runs.c: parameters 1 to 29 of INSERT and UPDATE. What changes
- * often comes before what is long. */
-#define SQL_RUN                                                                                \
-    "env, id, task, queue, ordering_key, fingerprint, key, key_held, key_until_ms, state, "    \
-    "metadata_version, created_at_ms, delay_until_ms, available_at_ms, started_at_ms, "        \
-    "finished_at_ms, attempts, attempts_max, stalls, token, fence, lease_ms, "                 \
-    "lease_until_ms, changes, tags, metadata, error, output, payload"
-
-/* Active runs with this ordering key; one of them has a due_at_ms. */
-#define SQL_LINE                                                                               \
-    " FROM runs WHERE env = ?1 AND queue = ?2 AND ordering_key = ?3"                           \
-    " AND ordering_key <> x'' AND state <= 2"
-
 #define SQL_LIST(X)                                                                            \
     X(SQL_BEGIN_READ, "BEGIN")                                                                 \
     X(SQL_BEGIN_WRITE, "BEGIN IMMEDIATE")                                                      \
@@ -57,6 +44,22 @@
                  " (WHERE state = 2 AND gone_at_ms > ?1), count(*) FILTER"                     \
                  " (WHERE gone_at_ms <= ?1), (SELECT page_count * page_size"                   \
                  " FROM pragma_page_count, pragma_page_size) FROM claims")                     \
+    X(SQL_DATA_VERSION, "PRAGMA data_version")
+
+/* In the order of `fields` in sqlite_runs.c: parameters 1 to 29 of INSERT and UPDATE. What changes
+ * often comes before what is long. */
+#define SQL_RUN                                                                                \
+    "env, id, task, queue, ordering_key, fingerprint, key, key_held, key_until_ms, state, "    \
+    "metadata_version, created_at_ms, delay_until_ms, available_at_ms, started_at_ms, "        \
+    "finished_at_ms, attempts, attempts_max, stalls, token, fence, lease_ms, "                 \
+    "lease_until_ms, changes, tags, metadata, error, output, payload"
+
+/* Active runs with this ordering key; one of them has a due_at_ms. */
+#define SQL_LINE                                                                               \
+    " FROM runs WHERE env = ?1 AND queue = ?2 AND ordering_key = ?3"                           \
+    " AND ordering_key <> x'' AND state <= 2"
+
+#define SQL_RUNS_LIST(X)                                                                       \
     X(SQL_RUN_BY_ID, "SELECT " SQL_RUN ", row FROM runs WHERE env = ?1 AND id = ?2")           \
     X(SQL_RUN_BY_KEY, "SELECT " SQL_RUN ", row FROM runs"                                      \
                       " WHERE env = ?1 AND task = ?2 AND key = ?3 AND key_held = 1")           \
@@ -91,10 +94,10 @@
     X(SQL_ALIAS_INSERT, "INSERT INTO aliases (env, id, canonical_id, changes, made_at_ms)"     \
                         " VALUES (?1, ?2, ?3, ?4, ?5)")                                        \
     X(SQL_ALIAS_COUNT, "UPDATE aliases SET changes = ?3 WHERE env = ?1 AND id = ?2")           \
-    X(SQL_ALIAS_EXPIRE, "DELETE FROM aliases WHERE row IN (SELECT aliases.row FROM runs"       \
-                        " JOIN aliases ON aliases.env = runs.env AND canonical_id = runs.id"   \
-                        " WHERE runs.gone_at_ms <= ?1 ORDER BY runs.gone_at_ms LIMIT ?2)")     \
-    X(SQL_DATA_VERSION, "PRAGMA data_version")
+    X(SQL_ALIAS_EXPIRE, "DELETE FROM aliases WHERE row IN (SELECT aliases.row FROM"            \
+                        " (SELECT env, id FROM runs WHERE gone_at_ms <= ?1"                    \
+                        " ORDER BY gone_at_ms LIMIT ?2) AS gone JOIN aliases"                  \
+                        " ON aliases.env = gone.env AND canonical_id = gone.id LIMIT ?2)")
 
 /* Of the buffer. A lease that begins later than now, by more than its own length, is over, too: the
  * clock went back. Which index is used is said: the rows that were written may be many more than
@@ -146,7 +149,7 @@
                         " WHERE state < 3) FROM buffer WHERE id = 1")
 
 #define SQL_ENUM(id, text) id,
-enum sql { SQL_LIST(SQL_ENUM) SQL_BUFFER_LIST(SQL_ENUM) SQLS };
+enum sql { SQL_LIST(SQL_ENUM) SQL_RUNS_LIST(SQL_ENUM) SQL_BUFFER_LIST(SQL_ENUM) SQLS };
 #undef SQL_ENUM
 
 struct sqlite_options {
@@ -213,21 +216,6 @@ struct bytes column_bytes(sqlite3_stmt *statement, int column);
 /* Runs a statement that returns no rows, and resets it. */
 int db_finish(struct sqlite *s, sqlite3_stmt *statement, struct err *reterr);
 int db_run(struct sqlite *s, enum sql which, struct err *reterr);
-
-/* Valid until the statement is stepped or reset. */
-static inline struct bytes db_column(sqlite3_stmt *statement, int column)
-{
-    const void *data =
-        sqlite3_column_blob(statement, column); /* before the length, says SQLite */
-    return bytes_of(data, (size_t)sqlite3_column_bytes(statement, column));
-}
-
-/* Never binds NULL: an empty view is an empty blob. */
-static inline void db_bind(sqlite3_stmt *statement, int at, struct bytes view)
-{
-    sqlite3_bind_blob64(statement, at, view.len ? (const void *)view.data : "", view.len,
-                        SQLITE_STATIC);
-}
 
 /* Ends whatever transaction is open; false: SQLite could not even do that. */
 bool db_rollback(struct sqlite *s);

@@ -83,12 +83,12 @@ enum {
 
 static bool id_read(sqlite3_stmt *q, int column, struct run_id *ret_id)
 {
-    return run_id_parse(db_column(q, column), ret_id);
+    return run_id_parse(column_bytes(q, column), ret_id);
 }
 
 static bool token_read(sqlite3_stmt *q, int column, struct token *ret_token)
 {
-    struct bytes token = db_column(q, column);
+    struct bytes token = column_bytes(q, column);
     if (token.len != sizeof ret_token->bytes) return false;
     memcpy(ret_token->bytes, token.data, token.len);
     return true;
@@ -101,7 +101,7 @@ static bool field_read(sqlite3_stmt *q, int column, struct run *r)
     int64_t number = sqlite3_column_int64(q, column);
     switch (fields[column].kind) {
     case FIELD_BYTES:
-        *(struct bytes *)to = db_column(q, column);
+        *(struct bytes *)to = column_bytes(q, column);
         return true;
     case FIELD_ID:
         return id_read(q, column, to);
@@ -132,13 +132,13 @@ static void field_bind(sqlite3_stmt *q, int column, const struct run *r)
     int at = column + 1;
     switch (fields[column].kind) {
     case FIELD_BYTES:
-        db_bind(q, at, *(const struct bytes *)from);
+        bind_bytes(q, at, *(const struct bytes *)from);
         break;
     case FIELD_ID:
-        db_bind(q, at, run_id_bytes(from));
+        bind_bytes(q, at, run_id_bytes(from));
         break;
     case FIELD_TOKEN:
-        db_bind(q, at, bytes_of(from, sizeof(struct token)));
+        bind_bytes(q, at, bytes_of(from, sizeof(struct token)));
         break;
     case FIELD_BOOL:
         sqlite3_bind_int(q, at, *(const bool *)from);
@@ -209,8 +209,8 @@ static int find_by_id(struct sqlite *s, struct bytes env, const struct run_id *i
 {
     sqlite3_stmt *q = db_statement(s, SQL_RUN_BY_ID, reterr);
     if (!q) return reterr->code;
-    db_bind(q, 1, env);
-    db_bind(q, 2, run_id_bytes(id));
+    bind_bytes(q, 1, env);
+    bind_bytes(q, 2, run_id_bytes(id));
     return found_read(s, q, ret_found, reterr);
 }
 
@@ -220,9 +220,9 @@ static int find_by_key(struct sqlite *s, struct bytes env, struct bytes task, st
 {
     sqlite3_stmt *q = db_statement(s, SQL_RUN_BY_KEY, reterr);
     if (!q) return reterr->code;
-    db_bind(q, 1, env);
-    db_bind(q, 2, task);
-    db_bind(q, 3, key);
+    bind_bytes(q, 1, env);
+    bind_bytes(q, 2, task);
+    bind_bytes(q, 3, key);
     return found_read(s, q, ret_found, reterr);
 }
 
@@ -231,8 +231,8 @@ static int alias_read(struct sqlite *s, struct bytes env, const struct run_id *i
 {
     sqlite3_stmt *q = db_statement(s, SQL_ALIAS_READ, reterr);
     if (!q) return reterr->code;
-    db_bind(q, 1, env);
-    db_bind(q, 2, run_id_bytes(id));
+    bind_bytes(q, 1, env);
+    bind_bytes(q, 2, run_id_bytes(id));
     int r = db_step(s, q, reterr);
     int64_t merged = r == 1 ? sqlite3_column_int64(q, 1) : 0;
     if (r == 1 && (!id_read(q, 0, ret_canonical) || merged < 0))
@@ -294,9 +294,9 @@ static int line_place(struct sqlite *s, enum sql which, const struct run *r,
 {
     sqlite3_stmt *q = db_statement(s, which, reterr);
     if (!q) return reterr->code;
-    db_bind(q, 1, r->env);
-    db_bind(q, 2, r->queue);
-    db_bind(q, 3, r->ordering_key);
+    bind_bytes(q, 1, r->env);
+    bind_bytes(q, 2, r->queue);
+    bind_bytes(q, 3, r->ordering_key);
     int found = db_step(s, q, reterr);
     if (found == 1) ret_place->row = sqlite3_column_int64(q, 0);
     if (found == 1 && !id_read(q, 1, &ret_place->id))
@@ -481,10 +481,10 @@ static int alias_write(struct sqlite *s, struct put *p, const struct run_id *can
     bool is_new = p->ask->put == PUT_ALIAS;
     sqlite3_stmt *q = db_statement(s, is_new ? SQL_ALIAS_INSERT : SQL_ALIAS_COUNT, reterr);
     if (!q) return reterr->code;
-    db_bind(q, 1, p->incoming.env);
-    db_bind(q, 2, run_id_bytes(&p->incoming.id));
+    bind_bytes(q, 1, p->incoming.env);
+    bind_bytes(q, 2, run_id_bytes(&p->incoming.id));
     sqlite3_bind_int64(q, is_new ? 4 : 3, (int64_t)p->incoming.changes);
-    if (is_new) db_bind(q, 3, run_id_bytes(canonical));
+    if (is_new) bind_bytes(q, 3, run_id_bytes(canonical));
     if (is_new) sqlite3_bind_int64(q, 5, p->ask->now_ms);
     return db_finish(s, q, reterr);
 }
@@ -592,8 +592,8 @@ static int due_read(struct sqlite *s, const struct run_ask *a, struct found *ret
 {
     sqlite3_stmt *q = db_statement(s, SQL_RUN_DUE, reterr);
     if (!q) return reterr->code;
-    db_bind(q, 1, a->env);
-    db_bind(q, 2, a->queue);
+    bind_bytes(q, 1, a->env);
+    bind_bytes(q, 2, a->queue);
     sqlite3_bind_int64(q, 3, a->now_ms);
     return found_read(s, q, ret_found, reterr);
 }
@@ -602,8 +602,8 @@ static int next_due(struct sqlite *s, struct run_ask *a, struct err *reterr)
 {
     sqlite3_stmt *q = db_statement(s, SQL_RUN_NEXT_DUE, reterr);
     if (!q) return reterr->code;
-    db_bind(q, 1, a->env);
-    db_bind(q, 2, a->queue);
+    bind_bytes(q, 1, a->env);
+    bind_bytes(q, 2, a->queue);
     sqlite3_bind_int64(q, 3, a->now_ms);
     int r = db_step(s, q, reterr);
     if (r == 1) a->next_due_ms = sqlite3_column_int64(q, 0);
@@ -656,12 +656,12 @@ static size_t tag_frame(struct bytes tag, uint8_t out[1 + TAG_BYTES_MAX])
 
 static void list_bind(sqlite3_stmt *q, const struct run_ask *a, struct bytes frame)
 {
-    db_bind(q, 1, a->env);
-    db_bind(q, 2, a->before.text[0] ? run_id_bytes(&a->before) : bytes_str("run_~"));
-    db_bind(q, 3, a->task);
-    db_bind(q, 4, a->queue);
+    bind_bytes(q, 1, a->env);
+    bind_bytes(q, 2, a->before.text[0] ? run_id_bytes(&a->before) : bytes_str("run_~"));
+    bind_bytes(q, 3, a->task);
+    bind_bytes(q, 4, a->queue);
     sqlite3_bind_int64(q, 5, a->states ? (int64_t)a->states : -1);
-    db_bind(q, 6, frame);
+    bind_bytes(q, 6, frame);
 }
 
 /* 1: the page is full, and there is more. SQLite finds the bytes of a tag also across two of them, so
