@@ -19,7 +19,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { SCHEMA_NOW = 2 };
+enum { SCHEMA_NOW = 3 };
 
 static char dir[64], path[96], url[112];
 static int64_t now_ms;
