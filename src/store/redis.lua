@@ -658,6 +658,9 @@ if KEYS[2] then
         local function store(id, key, key_field, run)
             seq = seq + 1
             local place, header_field = pack('>I8', seq), h .. id
+            if staged[header_field] then -- of one that was written, and is not kept any more
+                call('HDEL', buffer, r .. id, 'c' .. prefix .. id)
+            end
             local header = NEW .. place .. NOBODY .. char(#key % 256, (#key - #key % 256) / 256) .. key
             if #run <= RUN_INLINE then
                 header = header .. run

@@ -167,7 +167,7 @@ local function append(q)
     if not take(name_of(q.env, q.a)) or e.state == WRITTEN then return { ABSENT, 0, 0, 0 } end
     if is_leased() then return { IN_PROGRESS, 0, 0, 0 } end
     if e.rev ~= q.rev then return { CONFLICT, 0, 0, 0 } end
-    local changes = call('HGET', buffer, 'c' .. e.name) or ''
+    local changes = e.rev > 0 and call('HGET', buffer, 'c' .. e.name) or ''
     e.rev = e.rev + 1
     if q.flags == FREES_KEY then free_key() end
     call('HSET', buffer, 'c' .. e.name, changes .. q.b)
@@ -177,23 +177,29 @@ end
 
 -- ---- what drainers do ----
 
--- What was leased and has lapsed is queued again, in front. Its token still settles it.
+-- What was leased and has lapsed is queued again, in front. Its token still settles it. Gives whether
+-- all of them had.
 local function requeue(members)
     for _, member in ipairs(members) do
         if not take(sub(member, 10)) or place() ~= member then
             call('ZREM', index, member)
         elseif is_leased() then
-            return
+            return false
         else
             become(LAPSED, e.token, 0)
         end
     end
+    return #members > 0
+end
+
+local function last_leased(most)
+    return call('ZREVRANGEBYLEX', index, '(m', '[l', 'LIMIT', 0, most)
 end
 
 -- At one end of them are those that have lapsed, at the other those of a clock that went back.
 local function requeue_lapsed(most)
     requeue(range('[l', '(l' .. be(now_ms + 1), most))
-    requeue(call('ZREVRANGEBYLEX', index, '(m', '[l', 'LIMIT', 0, 1))
+    if requeue(last_leased(1)) then requeue(last_leased(most)) end
 end
 
 -- Leases for one op: what it has so far, and of which envs.
