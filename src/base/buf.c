@@ -25,16 +25,16 @@ void buf_clear(struct buf *b)
     b->failed = 0;
 }
 
-static uint8_t *buf_room(struct buf *b, size_t more)
+uint8_t *buf_extend(struct buf *b, size_t len)
 {
     if (b->failed) return NULL;
-    if (more > b->bytes_max - b->len) {
+    if (len > b->bytes_max - b->len) {
         b->failed = ERR_LIMIT;
         return NULL;
     }
-    if (b->len + more > b->cap) {
+    if (b->len + len > b->cap) {
         size_t cap = b->cap ? b->cap : 64;
-        while (cap < b->len + more) cap *= 2;
+        while (cap < b->len + len) cap *= 2;
         if (cap > b->bytes_max) cap = b->bytes_max;
         uint8_t *data = realloc(b->data, cap);
         if (!data) {
@@ -45,7 +45,7 @@ static uint8_t *buf_room(struct buf *b, size_t more)
         b->cap = cap;
     }
     uint8_t *at = b->data + b->len;
-    b->len += more;
+    b->len += len;
     CHECK(b->len <= b->bytes_max);
     return at;
 }
@@ -53,7 +53,7 @@ static uint8_t *buf_room(struct buf *b, size_t more)
 void buf_add(struct buf *b, struct bytes content)
 {
     if (content.len == 0) return;
-    uint8_t *at = buf_room(b, content.len);
+    uint8_t *at = buf_extend(b, content.len);
     if (at) memcpy(at, content.data, content.len);
 }
 
@@ -84,7 +84,7 @@ void buf_printf(struct buf *b, const char *fmt, ...)
     CHECK(len >= 0);
     /* vsnprintf ends with a NUL that is not part of the content: make room, then give it
      * back. */
-    uint8_t *at = buf_room(b, (size_t)len + 1);
+    uint8_t *at = buf_extend(b, (size_t)len + 1);
     if (at) {
         vsnprintf((char *)at, (size_t)len + 1, fmt, again);
         b->len--;

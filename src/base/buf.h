@@ -21,6 +21,8 @@ void buf_add(struct buf *b, struct bytes content);
 void buf_byte(struct buf *b, uint8_t byte);
 void buf_u32(struct buf *b, uint32_t v); /* big endian */
 void buf_u64(struct buf *b, uint64_t v);
+/* So many bytes more, for the caller to write; NULL: there is no room for them. */
+uint8_t *buf_extend(struct buf *b, size_t len);
 void buf_printf(struct buf *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 static inline struct bytes buf_bytes(const struct buf *b)

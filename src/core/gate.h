@@ -9,6 +9,8 @@
 #ifndef CORE_GATE_H
 #define CORE_GATE_H
 
+#include "base/err.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -34,14 +36,18 @@ struct gate_config {
         .hold_ms = GATE_HOLD_MS_DEFAULT                                                        \
     }
 
-/* `times` has room for `threshold` of them; the caller's. All zero is a gate that has seen nothing. */
+/* `times` has room for `threshold` of them; the caller's. All zero is a gate that has seen nothing; with
+ * another threshold it has to start as one. */
 struct gate {
     int64_t *times; /* a ring; the oldest is at `first` */
     size_t first, count;
     int64_t tripped_until_ms;
 };
 
-/* `count` triggers at once. Returns how many of them pass: the first so many. */
+int gate_check(const struct gate_config *config, struct err *reterr); /* can it be? */
+
+/* `count` triggers at once. Returns how many of them pass: the first so many. Does not ask for the
+ * mode: whoever calls it lets them all pass in shadow, and does not call it when it is off. */
 size_t gate_pass(struct gate *g, const struct gate_config *config, size_t count,
                  int64_t now_ms);
 

@@ -3,10 +3,12 @@
 
 #include "base/check.h"
 #include "base/text.h"
+#include "core/document.h"
 #include "core/key.h"
 #include "core/metadata.h"
 
-#include <stdio.h>
+_Static_assert(RUN_KEY_FRAME_BYTES_MAX == 1 + TASK_BYTES_MAX + KEY_BYTES_MAX,
+               "task and key of a run have to fit");
 
 /* ---- ids ---- */
 
@@ -83,19 +85,23 @@ static int text_check(struct bytes text, size_t bytes_max, const char *what, str
     return 0;
 }
 
-static int tags_check(struct bytes tags, struct err *reterr)
+int tags_check(struct bytes tags, struct err *reterr)
 {
     struct bytes tag;
-    size_t count = 0;
     while (tags_next(&tags, &tag)) {
         if (tag.len == 0) return err_set(reterr, ERR_INVALID, "a tag is empty");
         int r = text_check(tag, TAG_BYTES_MAX, "tag", reterr);
         if (r) return r;
-        count++;
     }
-    if (count > TAGS_MAX || tags.len)
-        return err_set(reterr, ERR_LIMIT, "a run has at most %d tags", TAGS_MAX);
-    return 0;
+    return tags.len ? err_set(reterr, ERR_INVALID, "the list of tags is cut off") : 0;
+}
+
+static int payload_check(struct bytes payload, size_t bytes_max, struct err *reterr)
+{
+    if (payload.len > bytes_max)
+        return err_set(reterr, ERR_LIMIT, "the payload has %zu bytes; at most %zu are kept",
+                       payload.len, bytes_max);
+    return payload.len ? document_check(payload, "payload", reterr) : 0;
 }
 
 static int times_check(const struct run *r, struct err *reterr)
@@ -123,13 +129,43 @@ int run_check(const struct run *r, size_t payload_bytes_max, struct err *reterr)
     code = text_check(r->ordering_key, ORDERING_KEY_BYTES_MAX, "orderingKey", reterr);
     if (code) return code;
     if ((code = tags_check(r->tags, reterr))) return code;
-    if (r->payload.len > payload_bytes_max)
-        return err_set(reterr, ERR_LIMIT, "the payload has %zu bytes; at most %zu are kept",
-                       r->payload.len, payload_bytes_max);
+    if (tags_count(r->tags) > TAGS_MAX)
+        return err_set(reterr, ERR_LIMIT, "a run has at most %d tags", TAGS_MAX);
+    if ((code = payload_check(r->payload, payload_bytes_max, reterr))) return code;
     if (r->metadata.len && (code = metadata_check(r->metadata, reterr))) return code;
     if (r->attempts_max < 1 || r->attempts_max > RUN_ATTEMPTS_MAX)
         return err_set(reterr, ERR_INVALID, "maxAttempts is from 1 to %d", RUN_ATTEMPTS_MAX);
     return times_check(r, reterr);
+}
+
+static bool is_time(int64_t ms)
+{
+    return ms >= 0 && ms <= TIME_MS_MAX;
+}
+
+static bool tags_are_whole(struct bytes tags)
+{
+    struct bytes tag;
+    if (tags.len > TAGS_BYTES_MAX) return false;
+    while (tags_next(&tags, &tag)) continue;
+    return tags.len == 0;
+}
+
+const char *run_nonsense(const struct run *r)
+{
+    const int64_t times[] = { r->key_until_ms,    r->created_at_ms, r->delay_until_ms,
+                              r->available_at_ms, r->started_at_ms, r->finished_at_ms,
+                              r->lease_ms,        r->lease_until_ms };
+    for (size_t i = 0; i < sizeof times / sizeof times[0]; i++)
+        if (!is_time(times[i])) return "a time is out of range";
+    if (r->state < RUN_QUEUED || r->state > RUN_CANCELED) return "an unknown state";
+    if (r->env.len > ENV_BYTES_MAX || r->task.len > TASK_BYTES_MAX) return "a name is too long";
+    if (r->queue.len > QUEUE_BYTES_MAX) return "a name is too long";
+    if (r->key.len > KEY_BYTES_MAX) return "the key is too long";
+    if (r->ordering_key.len > ORDERING_KEY_BYTES_MAX) return "the ordering key is too long";
+    if (r->metadata.len > METADATA_BYTES_MAX) return "the metadata is too long";
+    if (!tags_are_whole(r->tags)) return "the tags are cut off, or too long";
+    return NULL;
 }
 
 /* ---- what follows ---- */
@@ -161,7 +197,7 @@ int64_t run_gone_ms(const struct run *r)
 {
     if (!run_is_final(r)) return INT64_MAX;
     int64_t gone_ms = r->finished_at_ms + RUN_RETAIN_MS_DEFAULT;
-    return r->key_held && r->key_until_ms > gone_ms ? r->key_until_ms : gone_ms;
+    return run_holds_key(r, gone_ms) ? r->key_until_ms : gone_ms;
 }
 
 bool run_holds_key(const struct run *r, int64_t now_ms)
@@ -175,7 +211,7 @@ size_t run_key_frame(struct bytes task, struct bytes key, uint8_t out[RUN_KEY_FR
 {
     CHECK(task.len <= TASK_BYTES_MAX && key.len <= KEY_BYTES_MAX);
     out[0] = (uint8_t)task.len;
-    memcpy(out + 1, task.data, task.len);
+    if (task.len) memcpy(out + 1, task.data, task.len);
     if (key.len) memcpy(out + 1 + task.len, key.data, key.len);
     return 1 + task.len + key.len;
 }

@@ -74,7 +74,7 @@ struct run {
     int64_t finished_at_ms;  /* final; else 0 */
 
     uint32_t attempts, attempts_max, stalls;
-    struct token token; /* EXECUTING: of the lease */
+    struct token token; /* of the last lease: who repeats its end is told that it was heard */
     uint64_t fence;     /* of the last lease, strictly increasing; 0: never leased */
     int64_t lease_ms, lease_until_ms;
 
@@ -104,6 +104,8 @@ int run_name_check(struct bytes name, size_t bytes_max, const char *what, struct
 /* Everything that can be told from the run alone (C9). Payload, metadata: that they are JSON, and
  * their size, too. */
 int run_check(const struct run *r, size_t payload_bytes_max, struct err *reterr);
+/* What the rules rely on, for whoever reads what others may have written: NULL, or what is wrong. */
+const char *run_nonsense(const struct run *r);
 
 /* ---- what follows from it ---- */
 
@@ -128,5 +130,7 @@ size_t run_key_frame(struct bytes task, struct bytes key, uint8_t out[RUN_KEY_FR
 bool tags_next(struct bytes *tags, struct bytes *ret_tag); /* false: no more, or nonsense */
 bool tags_have(struct bytes tags, struct bytes tag);
 size_t tags_count(struct bytes tags);
+/* Each of them alone; how many a run may have is not looked at. */
+int tags_check(struct bytes tags, struct err *reterr);
 
 #endif

@@ -45,12 +45,13 @@ static void put_id(struct buf *out, const struct run_id *id)
     put_bytes(out, run_id_bytes(id));
 }
 
-/* Empty, or one that could have been made. */
+/* Empty, or exactly as one is made. */
 static bool take_id(struct reader *in, struct run_id *id)
 {
     struct bytes text = take_bytes(in);
     *id = (struct run_id){ 0 };
-    return text.len == 0 || run_id_parse(text, id);
+    if (text.len == 0) return true;
+    return run_id_parse(text, id) && bytes_eq(text, run_id_bytes(id));
 }
 
 void run_encode(const struct run *r, struct buf *out)
@@ -102,7 +103,7 @@ bool run_decode(struct bytes packed, struct run *ret_run)
     r.ordering_key = take_bytes(&in);
     r.fingerprint = take_bytes(&in);
     r.key = take_bytes(&in);
-    r.key_held = reader_byte(&in);
+    uint8_t key_held = reader_byte(&in);
     r.key_until_ms = take_ms(&in);
     r.state = (enum run_state)reader_byte(&in);
     r.tags = take_bytes(&in);
@@ -124,8 +125,9 @@ bool run_decode(struct bytes packed, struct run *ret_run)
     r.lease_until_ms = take_ms(&in);
     r.changes = reader_u64(&in);
     sane = take_id(&in, &r.canonical) && sane;
-    if (!sane || in.short_read || in.left.len) return false;
-    if (r.state < RUN_QUEUED || r.state > RUN_CANCELED) return false;
+    r.key_held = key_held;
+    if (!sane || key_held > 1 || in.short_read || in.left.len) return false;
+    if (run_nonsense(&r)) return false;
     *ret_run = r;
     return true;
 }
@@ -154,6 +156,7 @@ bool run_change_next(struct bytes *changes, struct run_change *ret_change)
     c.made_at_ms = take_ms(&in);
     c.body = take_bytes(&in);
     if (in.short_read || !run_change_may_wait(c.kind)) return false;
+    if (c.made_at_ms < 0 || c.made_at_ms > TIME_MS_MAX) return false;
     *changes = in.left;
     *ret_change = c;
     return true;

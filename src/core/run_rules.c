@@ -2,6 +2,7 @@
 #include "core/run_rules.h"
 
 #include "base/check.h"
+#include "core/document.h"
 #include "core/metadata.h"
 
 enum { SCRATCH_SLACK_BYTES = 1024 };
@@ -15,7 +16,6 @@ void run_scratch_init(struct run_scratch *s)
         buf_init(&s->tags[i], TAGS_BYTES_MAX);
         buf_init(&s->metadata[i], METADATA_BYTES_MAX + SCRATCH_SLACK_BYTES);
     }
-    s->side = 0;
 }
 
 void run_scratch_fini(struct run_scratch *s)
@@ -26,12 +26,13 @@ void run_scratch_fini(struct run_scratch *s)
     }
 }
 
-/* What the last verdict points into stays as it is while the next one is made. */
-static void turn_over(struct run_scratch *s)
+/* The one of the two that `in_use` does not point into, empty. */
+static struct buf *spare(struct buf pair[2], struct bytes in_use)
 {
-    s->side = !s->side;
-    buf_clear(&s->tags[s->side]);
-    buf_clear(&s->metadata[s->side]);
+    uintptr_t at = (uintptr_t)in_use.data, first = (uintptr_t)pair[0].data;
+    struct buf *b = &pair[first && at >= first && at < first + pair[0].cap];
+    buf_clear(b);
+    return b;
 }
 
 static void keep(struct run_verdict *v, enum outcome outcome, const char *reason)
@@ -52,7 +53,44 @@ static void finish(struct run *next, enum run_state state, int64_t now_ms)
     next->state = state;
     next->finished_at_ms = now_ms;
     next->lease_until_ms = 0;
-    next->token = (struct token){ 0 };
+}
+
+/* ---- changes that make sense ---- */
+
+/* What the rules themselves look at. */
+static int body_check(const struct run_change *c, struct err *reterr)
+{
+    if (c->kind == RUN_ADD_TAGS) return tags_check(c->body, reterr);
+    if (c->kind == RUN_SET_METADATA) return metadata_check(c->body, reterr);
+    if (c->kind == RUN_OPERATE) return metadata_check_operations(c->body, reterr);
+    return 0;
+}
+
+static int sense_check(const struct run_change *c, struct err *reterr)
+{
+    if (c->kind < RUN_ADD_TAGS || c->kind > RUN_RETURN)
+        return err_set(reterr, ERR_INVALID, "there is no such change of a run");
+    if (c->kind == RUN_RESCHEDULE && (c->at_ms < 0 || c->at_ms > TIME_MS_MAX))
+        return err_set(reterr, ERR_INVALID, "that time is out of range");
+    if (c->kind == RUN_HEARTBEAT && c->lease_ms > DURATION_MS_MAX)
+        return err_set(reterr, ERR_INVALID, "the lease is longer than ten years");
+    if (c->kind == RUN_FAIL && c->retry_ms > DURATION_MS_MAX)
+        return err_set(reterr, ERR_INVALID, "the next attempt is more than ten years away");
+    return body_check(c, reterr);
+}
+
+int run_change_check(const struct run_change *c, size_t output_bytes_max, struct err *reterr)
+{
+    static const char *const names[RUN_RETURN + 1] = {
+        [RUN_CANCEL] = "reason", [RUN_COMPLETE] = "output", [RUN_FAIL] = "error"
+    };
+    int r = sense_check(c, reterr);
+    if (r || !names[c->kind] || c->body.len == 0) return r;
+    size_t bytes_max = c->kind == RUN_COMPLETE ? output_bytes_max : RUN_ERROR_BYTES_MAX;
+    if (c->body.len > bytes_max)
+        return err_set(reterr, ERR_LIMIT, "the %s has %zu bytes; at most %zu are kept",
+                       names[c->kind], c->body.len, bytes_max);
+    return document_check(c->body, names[c->kind], reterr);
 }
 
 /* ---- tags and metadata ---- */
@@ -72,7 +110,7 @@ static void add_missing(struct bytes tags, struct bytes more, struct buf *out)
 static int add_tags(const struct run_change *c, struct run_scratch *s, struct run_verdict *v,
                     struct err *reterr)
 {
-    struct buf *out = &s->tags[s->side];
+    struct buf *out = spare(s->tags, v->next.tags);
     add_missing(v->next.tags, c->body, out);
     if (buf_failed(out) == ERR_NOMEM)
         return err_set(reterr, ERR_NOMEM, "out of memory; nothing was changed");
@@ -101,7 +139,7 @@ static int set_metadata(const struct run_change *c, struct run_verdict *v)
 static int operate(const struct run_change *c, struct run_scratch *s, struct run_verdict *v,
                    struct err *reterr)
 {
-    struct buf *out = &s->metadata[s->side];
+    struct buf *out = spare(s->metadata, v->next.metadata);
     struct err why;
     int r = metadata_apply(v->next.metadata, c->body, out, &why);
     if (r == ERR_INVALID) {
@@ -125,6 +163,10 @@ static void reschedule(const struct run_change *c, int64_t now_ms, struct run_ve
 {
     if (!run_is_delayed(&v->next, now_ms)) {
         keep(v, OUTCOME_REFUSED, "only a DELAYED run can be rescheduled");
+        return;
+    }
+    if (c->at_ms > now_ms + DURATION_MS_MAX) {
+        keep(v, OUTCOME_REFUSED, "the delay is longer than ten years");
         return;
     }
     change(v);
@@ -155,6 +197,16 @@ static void reset_key(struct run_verdict *v)
 static bool is_holder(const struct run *r, const struct run_change *c)
 {
     return r->state == RUN_EXECUTING && token_eq(&r->token, &c->token);
+}
+
+/* The answer got lost on the way, and the holder says it again. */
+static bool is_repeated(const struct run *r, const struct run_change *c)
+{
+    if (r->fence == 0 || !token_eq(&r->token, &c->token)) return false;
+    if (c->kind == RUN_COMPLETE)
+        return r->state == RUN_COMPLETED && bytes_eq(r->output, c->body);
+    if (c->kind != RUN_FAIL || !bytes_eq(r->error, c->body)) return false;
+    return r->state == RUN_FAILED || r->state == RUN_QUEUED;
 }
 
 static void heartbeat(const struct run_change *c, int64_t now_ms, struct run_verdict *v)
@@ -188,21 +240,33 @@ static void fail(const struct run_change *c, int64_t now_ms, struct run_verdict 
         return;
     }
     next->state = RUN_QUEUED;
-    next->token = (struct token){ 0 };
     next->lease_until_ms = 0;
     next->available_at_ms =
         now_ms + (c->retry_ms >= 0 ? c->retry_ms : run_back_off_ms(next->attempts));
 }
 
+/* Nobody has worked on it: not an attempt, and due at once. */
+static void give_back(int64_t now_ms, struct run_verdict *v)
+{
+    struct run *next = &v->next;
+    change(v);
+    next->state = RUN_QUEUED;
+    next->token = (struct token){ 0 };
+    next->lease_until_ms = 0;
+    next->available_at_ms = now_ms;
+    if (next->attempts) next->attempts--;
+}
+
 static void by_holder(const struct run_change *c, int64_t now_ms, struct run_verdict *v)
 {
     if (!is_holder(&v->next, c)) { /* U2 */
-        keep(v, OUTCOME_LOST, NULL);
+        keep(v, is_repeated(&v->next, c) ? OUTCOME_OK : OUTCOME_LOST, NULL);
         return;
     }
     if (c->kind == RUN_HEARTBEAT) heartbeat(c, now_ms, v);
     if (c->kind == RUN_COMPLETE) complete(c, now_ms, v);
     if (c->kind == RUN_FAIL) fail(c, now_ms, v);
+    if (c->kind == RUN_RETURN) give_back(now_ms, v);
 }
 
 int rules_run_change(const struct run *stored, const struct run_change *c, int64_t now_ms,
@@ -210,8 +274,8 @@ int rules_run_change(const struct run *stored, const struct run_change *c, int64
                      struct err *reterr)
 {
     struct run_verdict v = { .next = *stored };
-    int r = 0;
-    turn_over(scratch);
+    int r = sense_check(c, reterr);
+    if (r) return r;
     switch (c->kind) {
     case RUN_ADD_TAGS:
         r = add_tags(c, scratch, &v, reterr);
@@ -233,6 +297,7 @@ int rules_run_change(const struct run *stored, const struct run_change *c, int64
         break;
     case RUN_HEARTBEAT:
     case RUN_COMPLETE:
+    case RUN_RETURN:
     case RUN_FAIL:
         by_holder(c, now_ms, &v);
         break;
@@ -260,6 +325,7 @@ struct run_verdict rules_run_lease(const struct run *stored, const struct token 
         finish(next, RUN_FAILED, now_ms);
         next->error = bytes_str(too_many_stalls);
         v.outcome = OUTCOME_REFUSED;
+        v.reason = "it has stalled too often";
         return v;
     }
     if (stored->state == RUN_EXECUTING)
@@ -311,12 +377,13 @@ static int apply_rest(struct run *run, struct bytes changes, uint64_t done, bool
     struct run_change c;
     for (uint64_t n = 0; run_change_next(&changes, &c); n++) {
         struct run_verdict v;
+        struct err why;
         if (n < done) continue;
         if (!times_too && (c.kind == RUN_RESCHEDULE || c.kind == RUN_RESET_KEY)) continue;
         if (!times_too && c.kind == RUN_SET_METADATA) c.version = RUN_ANY_VERSION;
-        int r =
-            rules_run_change(run, &c, times_too ? c.made_at_ms : now_ms, scratch, &v, reterr);
-        if (r) return r;
+        int r = rules_run_change(run, &c, times_too ? c.made_at_ms : now_ms, scratch, &v, &why);
+        if (r == ERR_INVALID || r == ERR_LIMIT) continue;
+        if (r) return err_set(reterr, r, "%s", why.text);
         if (v.outcome == OUTCOME_OK) *run = v.next;
     }
     if (changes.len)
@@ -338,7 +405,9 @@ int run_fold(const struct run *run, struct bytes changes, struct run_scratch *sc
     struct run next = *run;
     int r = apply_rest(&next, changes, run->changes, true, 0, scratch, reterr);
     if (r) return r;
-    next.changes = changes_count(changes); /* U4 */
+    /* U4: a drainer that comes late brings fewer than are in it; what is in it stays counted. */
+    uint64_t count = changes_count(changes);
+    if (count > next.changes) next.changes = count;
     *ret_run = next;
     return 0;
 }

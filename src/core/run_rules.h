@@ -22,12 +22,13 @@ enum run_change_kind {
     RUN_SET_METADATA, /* body: a JSON object; version: what it has to be now, or RUN_ANY_VERSION */
     RUN_OPERATE,      /* body: JSON, [{"type": "increment", "key": "n", "value": 1}, ...] */
     RUN_RESCHEDULE, /* at_ms: the new time */
-    RUN_CANCEL,     /* body: a reason, may be empty */
+    RUN_CANCEL,     /* body: a reason, JSON, may be empty */
     RUN_RESET_KEY,
     /* Those above may be made to a buffered run; those below need a token. */
     RUN_HEARTBEAT, /* lease_ms: negative means as granted */
     RUN_COMPLETE,  /* body: the output, JSON, may be empty */
     RUN_FAIL,      /* body: the error, JSON; retry_ms: negative means by back-off */
+    RUN_RETURN,    /* unused: as if it had not been leased */
 };
 
 #define RUN_ANY_VERSION UINT64_MAX
@@ -42,11 +43,15 @@ struct run_change {
     int64_t made_at_ms; /* in the buffer: when; rules use it for now */
 };
 
-/* Where rules put what they make. A verdict's run points into it, into what was stored and into
- * what was asked. */
+/* Everything that can be told from the change alone (C9): that a body is what its kind wants, its
+ * size, that times and durations can be reckoned with. */
+int run_change_check(const struct run_change *c, size_t output_bytes_max, struct err *reterr);
+
+/* Where rules put what they make: two of each, so that a verdict is never written over what it was
+ * made from, which may be the run of the last verdict. A verdict's run points into it, into what was
+ * stored and into what was asked. */
 struct run_scratch {
     struct buf tags[2], metadata[2];
-    unsigned side;
 };
 void run_scratch_init(struct run_scratch *s);
 void run_scratch_fini(struct run_scratch *s);
@@ -58,7 +63,8 @@ struct run_verdict {
     struct run next; /* what it is now, changed or not */
 };
 
-/* Negative: no memory, or a body that is not what it should be; nothing is decided. */
+/* Negative: no memory, or a body that is not what it should be; nothing is decided. The end of an
+ * attempt that its holder repeats is OK and changes nothing, until somebody else has the run. */
 int rules_run_change(const struct run *stored, const struct run_change *change, int64_t now_ms,
                      struct run_scratch *scratch, struct run_verdict *ret_verdict,
                      struct err *reterr);

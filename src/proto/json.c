@@ -287,11 +287,18 @@ static bool same_key(struct bytes a, struct bytes b)
     return a.len == b.len;
 }
 
+bool json_strings_eq(const struct json *a, const struct json_node *m, const struct json *b,
+                     const struct json_node *n)
+{
+    if (!m->escaped && !n->escaped) return bytes_eq(json_text(a, m), json_text(b, n));
+    return same_key(json_text(a, m), json_text(b, n));
+}
+
 static bool keys_equal(const struct parser *p, const struct json_node *a,
                        const struct json_node *b)
 {
-    if (!a->escaped && !b->escaped) return bytes_eq(node_text(p, a), node_text(p, b));
-    return same_key(node_text(p, a), node_text(p, b));
+    struct json j = { .text = p->in };
+    return json_strings_eq(&j, a, &j, b);
 }
 
 /* Puts a key into the tree whose root is the first key of the object. */
@@ -308,6 +315,20 @@ static bool add_key(struct parser *p, struct json_node *key)
         at = n->sides[hash & 1];
     }
     return true;
+}
+
+const struct json_node *json_find_key(const struct json *j, const struct json_node *object,
+                                      const struct json *text, const struct json_node *name)
+{
+    CHECK(object->kind == JSON_KIND_OBJECT && name->kind == JSON_KIND_STRING);
+    uint64_t hash = key_hash(json_text(text, name), name->escaped);
+    uint32_t at = object->count ? (uint32_t)(object - j->nodes) + 1 : NONE;
+    for (; at != NONE; hash >>= 1) {
+        const struct json_node *key = &j->nodes[at];
+        if (json_strings_eq(j, key, text, name)) return key;
+        at = key->sides[hash & 1];
+    }
+    return NULL;
 }
 
 static enum expect read_key(struct parser *p)

@@ -32,7 +32,7 @@ struct json_node {
     union {
         int64_t number;    /* of an integer */
         uint32_t count;    /* elements of an array, members of an object */
-        uint32_t sides[2]; /* of a key, while it is read: others of its object */
+        uint32_t sides[2]; /* of a key: others of its object, by their hash */
     };
 };
 
@@ -62,6 +62,14 @@ bool json_string_is(const struct json *j, const struct json_node *n, struct byte
 /* The value of a member, NULL if there is none or if it is not an object. */
 const struct json_node *json_member(const struct json *j, const struct json_node *object,
                                     const char *name);
+
+/* Two strings, of one text or of two, by their content. */
+bool json_strings_eq(const struct json *a, const struct json_node *m, const struct json *b,
+                     const struct json_node *n);
+/* The key of the object's member whose name is that string of `text`, which may be another one; the
+ * value is the node behind it. NULL: there is none. At most 64 steps, however many members. */
+const struct json_node *json_find_key(const struct json *j, const struct json_node *object,
+                                      const struct json *text, const struct json_node *name);
 
 /* For a walk over elements, or keys and values: begin behind the node, until its `next`. */
 static inline const struct json_node *json_next(const struct json *j, const struct json_node *n)

@@ -59,6 +59,78 @@ bool number_parse_length(struct bytes in, int64_t *ret)
     return true;
 }
 
+/* ---- a double, without the point that a locale may write in another way ---- */
+
+enum {
+    DIGITS_MAX = 770
+}; /* no two doubles, and what is halfway between them, differ behind these */
+
+struct decimal {
+    char
+        text[1 + DIGITS_MAX + 1 + 24]; /* sign, digits, a last one for all the rest, exponent */
+    size_t len, digits;
+    int64_t exponent;
+    bool more; /* digits that are left out are not all zero */
+};
+
+static void add_digit(struct decimal *d, uint8_t digit, bool fraction)
+{
+    bool leading = d->digits == 0 && digit == '0', fits = d->digits < DIGITS_MAX;
+    if (!leading && fits) d->text[d->len++] = (char)digit, d->digits++;
+    if (!fits && digit != '0') d->more = true;
+    if (fits && fraction) d->exponent--;
+    if (!fits && !fraction) d->exponent++;
+}
+
+/* Takes the digits from the front; false: there are none. */
+static bool take_digits(struct bytes *in, struct decimal *d, bool fraction)
+{
+    size_t n = chars_span(*in, CHAR_DIGIT);
+    for (size_t i = 0; i < n; i++) add_digit(d, in->data[i], fraction);
+    *in = bytes_from(*in, n);
+    return n > 0;
+}
+
+static bool first_is(struct bytes in, uint8_t a, uint8_t b)
+{
+    return in.len > 0 && (in.data[0] == a || in.data[0] == b);
+}
+
+/* "e-12": beyond a million digits it does not matter how many there are. */
+static bool take_exponent(struct bytes *in, struct decimal *d)
+{
+    const int64_t most = INT64_C(1) << 40;
+    int64_t n;
+    *in = bytes_from(*in, 1);
+    bool negative = first_is(*in, '-', '-');
+    if (first_is(*in, '-', '+')) *in = bytes_from(*in, 1);
+    if (!number_parse_length(*in, &n)) return false;
+    if (n > most) n = most;
+    d->exponent += negative ? -n : n;
+    in->len = 0;
+    return true;
+}
+
+bool number_parse_double(struct bytes in, double *ret)
+{
+    struct decimal d = { .len = 0 };
+    if (first_is(in, '-', '-')) d.text[d.len++] = '-', in = bytes_from(in, 1);
+    if (!take_digits(&in, &d, false)) return false;
+    if (first_is(in, '.', '.')) {
+        in = bytes_from(in, 1);
+        if (!take_digits(&in, &d, true)) return false;
+    }
+    if (first_is(in, 'e', 'E') && !take_exponent(&in, &d)) return false;
+    if (in.len > 0) return false;
+    if (d.more) d.text[d.len++] = '1', d.exponent--;
+    if (d.digits == 0) d.text[d.len++] = '0';
+    snprintf(d.text + d.len, sizeof d.text - d.len, "e%lld", (long long)d.exponent);
+    double n = strtod(d.text, NULL);
+    if (!isfinite(n)) return false;
+    *ret = n;
+    return true;
+}
+
 size_t number_write(int64_t n, char *out)
 {
     char digits[20];

@@ -16,6 +16,10 @@ bool number_parse_unsigned(struct bytes in, uint64_t *ret);
 /* Digits and nothing else, zeros in front of it too; INT64_MAX stands for that and all above. */
 bool number_parse_length(struct bytes in, int64_t *ret);
 
+/* A number as JSON has it, "-1.5e+3", rounded to the nearest double, whatever the locale. False: it
+ * is none, or larger than any. */
+bool number_parse_double(struct bytes in, double *ret);
+
 size_t number_write(int64_t n, char *out); /* no NUL; returns the length */
 
 /* The shortest that reads back as the same, "inf", "-inf" or "nan". */

@@ -305,11 +305,17 @@ local function rules()
         return OK + CHANGED, write(''), ''
     end
 
+    local function version()
+        if not is_live() then return 0 end
+        return r.fence * 2 + (r.state == DONE and 1 or 0)
+    end
+
     local function forget()
         if not is_live() then
             if r.state ~= 0 then return drop(ABSENT) end
             return ABSENT, '', ''
         end
+        if q.seen ~= 0 and version() ~= q.seen then return lost() end
         local owned = r.state == PENDING and now_ms < r.lease_until_ms
         if owned and not q.force then return keep(IN_PROGRESS) end
         return drop(OK)
@@ -319,11 +325,6 @@ local function rules()
         if not is_live() then return ABSENT, '', '' end
         if r.state == DONE then return finished() end
         return keep(IN_PROGRESS)
-    end
-
-    local function version()
-        if not is_live() then return 0 end
-        return r.fence * 2 + (r.state == DONE and 1 or 0)
     end
 
     -- Leaves the asking process's inbox unless there is something to tell already. A record that is

@@ -347,7 +347,7 @@ static void put_other(struct argv *a, const struct op *op)
     at = bytes_put(at, bytes_of(in->token.bytes, 16));
     at = le_put(at, (uint64_t)in->lease_ms, 8);
     at = le_put(at, (uint64_t)in->retain_ms, 8);
-    at = le_put(at, op->seen, 8);
+    at = le_put(at, op->verb == VERB_FORGET ? in->seen : op->seen, 8);
     at = le_put(at, in->fingerprint.len, 1);
     argv_made(a, bytes_put(at, in->fingerprint));
     if (in->value) put_value(a, op);

@@ -111,13 +111,20 @@ struct waiting *submit_ask(enum verb verb, const char *name, struct request in)
     return submit(op_new(verb, &key, &in));
 }
 
-static const struct op *answered(struct waiting *w)
+const struct op *answered(struct waiting *w)
 {
     world_settle(&world);
     const struct op *op = w->op;
     cr_assert(w->finished == 1, "%s finished %u times", verb_info[op->verb].name, w->finished);
     cr_assert(op->err.code == 0, "%s: %s", verb_info[op->verb].name, op->err.text);
     return op;
+}
+
+enum outcome outcome_of(const struct waiting *w)
+{
+    cr_assert(w->finished == 1);
+    cr_assert(w->op->err.code == 0, "%s", w->op->err.text);
+    return w->op->out.outcome;
 }
 
 const struct op *ask_key(enum verb verb, struct key key, struct request in)

@@ -102,6 +102,8 @@ struct waiting {
     unsigned finished; /* how often */
 };
 struct waiting *submit(struct op *op);
+const struct op *answered(struct waiting *w); /* waits, and insists that there is an answer */
+enum outcome outcome_of(const struct waiting *w); /* it has been waited for */
 struct waiting *submit_ask(enum verb verb, const char *name, struct request in);
 struct waiting *watch(const char *name, uint64_t seen); /* waits until it is parked, or fired */
 void expect_fired(const struct waiting *w);
