@@ -12,8 +12,7 @@
 
 static void scene_open(struct scene *s)
 {
-    s->plane = "sqlite";
-    scene_open_door(s, &resp_door);
+    scene_open_on(s, &resp_door, "sqlite");
 }
 
 static bool begins(const char *text, const char *start)
