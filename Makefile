@@ -58,7 +58,8 @@ unit_src := $(wildcard src/*/*_test.c)
 obj = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
 
 migrations := $(patsubst src/store/postgres/%.sql,$(BUILD)/obj/gen/postgres_%.o,$(wildcard src/store/postgres/*.sql))
-lib_obj := $(call obj,$(lib_src)) $(BUILD)/obj/gen/redis_script.o $(migrations)
+redis_scripts := $(patsubst src/store/%.lua,$(BUILD)/obj/gen/%_script.o,$(wildcard src/store/*.lua))
+lib_obj := $(call obj,$(lib_src)) $(redis_scripts) $(migrations)
 cli_obj := $(call obj,$(cli_src))
 daemon_obj := $(call obj,$(daemon_src)) $(BUILD)/obj/gen/openapi_document.o
 internal := $(BUILD)/internal.a
@@ -73,9 +74,10 @@ $(BUILD)/obj/%.o: %.c
 	$(Q)$(CC) $(CPPFLAGS_ALL) $(CFLAGS_ALL) -MMD -MP -c $< -o $@
 
 # What the servers are told travels inside the library.
-$(BUILD)/gen/redis_script.c: src/store/redis.lua tools/embed
+.PRECIOUS: $(BUILD)/gen/%_script.c
+$(BUILD)/gen/%_script.c: src/store/%.lua tools/embed
 	@mkdir -p $(@D)
-	$(Q)tools/embed redis_script $< >$@
+	$(Q)tools/embed $*_script $< >$@
 
 $(BUILD)/gen/openapi_document.c: src/daemon/openapi.json tools/embed
 	@mkdir -p $(@D)

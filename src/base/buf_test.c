@@ -76,6 +76,19 @@ Test(buf, printf_beyond_the_maximum_writes_nothing)
     cr_assert(buf.len == 0 && buf_failed(&buf) == ERR_LIMIT);
 }
 
+Test(buf, extend_makes_room_for_the_caller_to_fill)
+{
+    struct buf b;
+    buf_init(&b, 100);
+    buf_add(&b, bytes_str("ab"));
+    uint8_t *at = buf_extend(&b, 98);
+    cr_assert(at == b.data + 2 && b.len == 100);
+    memset(at, 'x', 98);
+    cr_assert(!buf_extend(&b, 1) && buf_failed(&b) == ERR_LIMIT && b.len == 100);
+    cr_assert(b.data[0] == 'a' && b.data[99] == 'x');
+    buf_fini(&b);
+}
+
 Test(buf, fini_can_be_used_again)
 {
     buf_init(&buf, 10);

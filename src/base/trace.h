@@ -23,7 +23,9 @@
     X(TRACE_CLOSED, "closed", "a connection: its number")                                      \
     X(TRACE_DROPPED, "dropped", "the same, of one that was too slow or too much")              \
     X(TRACE_LOGIN_FAILED, "login_failed", "how many have, so far")                             \
-    X(TRACE_SERVER, "server", "state it went to")
+    X(TRACE_SERVER, "server", "state it went to")                                              \
+    X(TRACE_ALIAS, "alias", "nothing: a run turned out to be another one's double")            \
+    X(TRACE_POISON, "poison", "error code: a buffered run that cannot be written")
 
 #define TRACE_ENUM(kind, name, number) kind,
 enum trace_kind { TRACE_LIST(TRACE_ENUM) TRACE_KINDS };

@@ -15,6 +15,14 @@ enum {
     SERVE_TLS_CERT,
     SERVE_TLS_KEY,
     SERVE_INSECURE,
+    SERVE_BUFFER,
+    SERVE_GATE,
+    SERVE_GATE_THRESHOLD,
+    SERVE_GATE_WINDOW,
+    SERVE_GATE_HOLD,
+    SERVE_GATE_ALL,
+    SERVE_DRAINER,
+    SERVE_DRAINER_RATE,
     SERVE_DRAIN,
     SERVE_VALUE_MAX,
     SERVE_CONNECTIONS_MAX,
@@ -45,6 +53,32 @@ const struct option serve_options[] = {
     [SERVE_INSECURE] = { "insecure", .setting = true,
                          .help = "let other machines connect without TLS: who listens on the "
                                  "way reads tokens" },
+    [SERVE_BUFFER] = { "buffer", .kind = OPTION_TEXT, .value = "URL", .setting = true,
+                       .help =
+                           "where bursts of triggers wait: sqlite:PATH, none (default: coord, "
+                           "or beside the ledger's file)" },
+    [SERVE_GATE] = { "gate", .kind = OPTION_CHOICE, .value = "MODE", .fallback = "on",
+                     .setting = true, .choices = { "on", "shadow", "off" },
+                     .help = "are bursts diverted into the buffer, only counted, or neither" },
+    [SERVE_GATE_THRESHOLD] = { "gate-threshold", .kind = OPTION_COUNT, .value = "N",
+                               .fallback = "100", .setting = true,
+                               .help = "triggers of an env within the window that may pass" },
+    [SERVE_GATE_WINDOW] = { "gate-window", .kind = OPTION_DURATION, .value = "D",
+                            .fallback = "200ms", .setting = true,
+                            .help = "the window, which slides" },
+    [SERVE_GATE_HOLD] = { "gate-hold", .kind = OPTION_DURATION, .value = "D",
+                          .fallback = "500ms", .setting = true,
+                          .help = "how long all are diverted after one that was too many" },
+    [SERVE_GATE_ALL] = { "gate-all-threshold", .kind = OPTION_COUNT, .value = "N",
+                         .setting = true,
+                         .help = "the same for all envs together (default: no such limit)" },
+    [SERVE_DRAINER] = { "drainer", .kind = OPTION_CHOICE, .value = "MODE", .fallback = "on",
+                        .setting = true, .choices = { "on", "off" },
+                        .help = "does this daemon move the buffer into the ledger" },
+    [SERVE_DRAINER_RATE] = { "drainer-rate", .kind = OPTION_COUNT, .value = "N",
+                             .setting = true,
+                             .help =
+                                 "entries a second at most (default: as many as it takes)" },
     [SERVE_DRAIN] = { "drain", .kind = OPTION_DURATION, .value = "D", .fallback = "5s",
                       .setting = true,
                       .help = "how long those who wait may go on after SIGTERM" },
@@ -133,6 +167,14 @@ static int serve_run(struct cli *cli, const struct args *args)
     config.coord = cli->coord;
     config.http = args->values[SERVE_LISTEN].text;
     config.resp = args->values[SERVE_RESP].text;
+    config.buffer = args->values[SERVE_BUFFER].text;
+    config.gate = args->values[SERVE_GATE].text;
+    config.gate_threshold = args->values[SERVE_GATE_THRESHOLD].number;
+    config.gate_window_ms = args->values[SERVE_GATE_WINDOW].number;
+    config.gate_hold_ms = args->values[SERVE_GATE_HOLD].number;
+    config.gate_all_threshold = args->values[SERVE_GATE_ALL].number;
+    config.drainer = strcmp(args->values[SERVE_DRAINER].text, "on") == 0;
+    config.drainer_rate = args->values[SERVE_DRAINER_RATE].number;
     config.drain_ms = args->values[SERVE_DRAIN].number;
     config.value_bytes_max = args->values[SERVE_VALUE_MAX].number;
     config.connections_max = (size_t)args->values[SERVE_CONNECTIONS_MAX].number;

@@ -41,3 +41,15 @@ size_t gate_pass(struct gate *g, const struct gate_config *config, size_t count,
     }
     return passed;
 }
+
+int gate_check(const struct gate_config *g, struct err *reterr)
+{
+    if (g->threshold < 1 || g->threshold > GATE_THRESHOLD_MAX)
+        return err_set(reterr, ERR_INVALID, "a gate's threshold is from 1 to %d",
+                       GATE_THRESHOLD_MAX);
+    if (g->window_ms < 1 || g->window_ms > GATE_MS_MAX || g->hold_ms < 1 ||
+        g->hold_ms > GATE_MS_MAX)
+        return err_set(reterr, ERR_INVALID,
+                       "a gate's window and hold are from 1 ms to an hour");
+    return 0;
+}

@@ -9,6 +9,8 @@
 #ifndef CORE_GATE_H
 #define CORE_GATE_H
 
+#include "base/err.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -41,6 +43,8 @@ struct gate {
     size_t first, count;
     int64_t tripped_until_ms;
 };
+
+int gate_check(const struct gate_config *config, struct err *reterr); /* can it be? */
 
 /* `count` triggers at once. Returns how many of them pass: the first so many. Does not ask for the
  * mode: whoever calls it lets them all pass in shadow, and does not call it when it is off. */

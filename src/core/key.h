@@ -14,6 +14,10 @@ enum {
     KEY_FRAME_BYTES_MAX = 1 + SCOPE_BYTES_MAX + KEY_BYTES_MAX,
 };
 
+/* A scope that begins with it is our own: coord alone keeps what is claimed there, and everything in
+ * such a scope is kept together. No caller can name one. */
+#define KEY_COORD_ONLY '@'
+
 struct key {
     struct bytes scope; /* 1-128 bytes of [A-Za-z0-9._:/-] */
     struct bytes name;  /* 1-512 bytes of UTF-8 without control characters */

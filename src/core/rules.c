@@ -171,6 +171,7 @@ struct verdict rules_forget(const struct record *stored, const struct request *i
 {
     const struct record *cur = record_live(stored, at.now_ms);
     if (!cur) return stored ? drop(OUTCOME_ABSENT) : keep(OUTCOME_ABSENT);
+    if (in->seen && record_version(cur) != in->seen) return keep(OUTCOME_LOST);
     if (in->force) return drop(OUTCOME_OK);
     if (cur->state == RECORD_DONE) return drop(OUTCOME_OK);
     if (lease_alive(cur, at.now_ms)) return keep(OUTCOME_IN_PROGRESS);

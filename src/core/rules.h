@@ -18,6 +18,7 @@ struct request {
     int64_t retain_ms;        /* claim; publish: negative means as claimed */
     struct bytes fingerprint; /* claim; empty is a fingerprint like any other */
     struct blob *value;       /* publish; NULL: done, but the answer is not kept */
+    uint64_t seen;            /* forget: only if its version is this; 0: whatever it is */
     /* Coord copies only, after the ledger has decided: forget drops it even if somebody is on
      * it, claim takes the place of whatever is there. */
     bool force;

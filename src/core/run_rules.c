@@ -68,7 +68,7 @@ static int body_check(const struct run_change *c, struct err *reterr)
 
 static int sense_check(const struct run_change *c, struct err *reterr)
 {
-    if (c->kind < RUN_ADD_TAGS || c->kind > RUN_FAIL)
+    if (c->kind < RUN_ADD_TAGS || c->kind > RUN_RETURN)
         return err_set(reterr, ERR_INVALID, "there is no such change of a run");
     if (c->kind == RUN_RESCHEDULE && (c->at_ms < 0 || c->at_ms > TIME_MS_MAX))
         return err_set(reterr, ERR_INVALID, "that time is out of range");
@@ -81,7 +81,7 @@ static int sense_check(const struct run_change *c, struct err *reterr)
 
 int run_change_check(const struct run_change *c, size_t output_bytes_max, struct err *reterr)
 {
-    static const char *const names[RUN_FAIL + 1] = {
+    static const char *const names[RUN_RETURN + 1] = {
         [RUN_CANCEL] = "reason", [RUN_COMPLETE] = "output", [RUN_FAIL] = "error"
     };
     int r = sense_check(c, reterr);
@@ -245,6 +245,18 @@ static void fail(const struct run_change *c, int64_t now_ms, struct run_verdict 
         now_ms + (c->retry_ms >= 0 ? c->retry_ms : run_back_off_ms(next->attempts));
 }
 
+/* Nobody has worked on it: not an attempt, and due at once. */
+static void give_back(int64_t now_ms, struct run_verdict *v)
+{
+    struct run *next = &v->next;
+    change(v);
+    next->state = RUN_QUEUED;
+    next->token = (struct token){ 0 };
+    next->lease_until_ms = 0;
+    next->available_at_ms = now_ms;
+    if (next->attempts) next->attempts--;
+}
+
 static void by_holder(const struct run_change *c, int64_t now_ms, struct run_verdict *v)
 {
     if (!is_holder(&v->next, c)) { /* U2 */
@@ -254,6 +266,7 @@ static void by_holder(const struct run_change *c, int64_t now_ms, struct run_ver
     if (c->kind == RUN_HEARTBEAT) heartbeat(c, now_ms, v);
     if (c->kind == RUN_COMPLETE) complete(c, now_ms, v);
     if (c->kind == RUN_FAIL) fail(c, now_ms, v);
+    if (c->kind == RUN_RETURN) give_back(now_ms, v);
 }
 
 int rules_run_change(const struct run *stored, const struct run_change *c, int64_t now_ms,
@@ -284,6 +297,7 @@ int rules_run_change(const struct run *stored, const struct run_change *c, int64
         break;
     case RUN_HEARTBEAT:
     case RUN_COMPLETE:
+    case RUN_RETURN:
     case RUN_FAIL:
         by_holder(c, now_ms, &v);
         break;
@@ -311,6 +325,7 @@ struct run_verdict rules_run_lease(const struct run *stored, const struct token 
         finish(next, RUN_FAILED, now_ms);
         next->error = bytes_str(too_many_stalls);
         v.outcome = OUTCOME_REFUSED;
+        v.reason = "it has stalled too often";
         return v;
     }
     if (stored->state == RUN_EXECUTING)
@@ -362,13 +377,13 @@ static int apply_rest(struct run *run, struct bytes changes, uint64_t done, bool
     struct run_change c;
     for (uint64_t n = 0; run_change_next(&changes, &c); n++) {
         struct run_verdict v;
+        struct err why;
         if (n < done) continue;
         if (!times_too && (c.kind == RUN_RESCHEDULE || c.kind == RUN_RESET_KEY)) continue;
         if (!times_too && c.kind == RUN_SET_METADATA) c.version = RUN_ANY_VERSION;
-        int r =
-            rules_run_change(run, &c, times_too ? c.made_at_ms : now_ms, scratch, &v, reterr);
+        int r = rules_run_change(run, &c, times_too ? c.made_at_ms : now_ms, scratch, &v, &why);
         if (r == ERR_INVALID || r == ERR_LIMIT) continue;
-        if (r) return r;
+        if (r) return err_set(reterr, r, "%s", why.text);
         if (v.outcome == OUTCOME_OK) *run = v.next;
     }
     if (changes.len)

@@ -28,6 +28,7 @@ enum run_change_kind {
     RUN_HEARTBEAT, /* lease_ms: negative means as granted */
     RUN_COMPLETE,  /* body: the output, JSON, may be empty */
     RUN_FAIL,      /* body: the error, JSON; retry_ms: negative means by back-off */
+    RUN_RETURN,    /* unused: as if it had not been leased */
 };
 
 #define RUN_ANY_VERSION UINT64_MAX

@@ -229,6 +229,8 @@ static const struct {
     [TRACE_DROPPED] = { LOG_WARN, "connection", "reason" },
     [TRACE_LOGIN_FAILED] = { LOG_WARN, "failures", NULL },
     [TRACE_SERVER] = { LOG_INFO, NULL, "state" },
+    [TRACE_ALIAS] = { LOG_WARN, NULL, NULL },
+    [TRACE_POISON] = { LOG_WARN, NULL, "error" },
 };
 
 static void on_trace(void *ctx, const struct trace_event *event)

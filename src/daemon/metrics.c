@@ -3,6 +3,7 @@
 
 #include "base/check.h"
 #include "daemon/process.h"
+#include "engine/runs.h"
 #include "proto/exposition.h"
 
 #include <once/once.h>
@@ -13,7 +14,7 @@
 enum {
     RECORDS_MS_MIN = 5000, /* between two counts ... */
     RECORDS_REST = 1000,   /* ... and so many times as long as the last one took */
-    METER_SAMPLES_MAX = 160,
+    METER_SAMPLES_MAX = 256,
 };
 
 /* ---- one reading ---- */
@@ -27,6 +28,7 @@ struct reading {
     const struct metrics *metrics;
     struct buf *out;
     struct engine_stats engine;
+    struct run_stats runs;
     struct process process;
     struct auth_counts {
         uint64_t logins, wrong, denied;
@@ -72,6 +74,7 @@ static void read_all(struct reading *r, const struct metrics *m, struct buf *out
     r->metrics = m;
     r->out = out;
     r->engine = engine_stats(m->engine);
+    r->runs = engine_run_stats(m->engine);
     r->waiters = r->engine.waiters;
     r->held = r->engine.held;
     r->bound = m->bounds ? m->bounds->by_token.count : 0;
@@ -125,6 +128,44 @@ static void write_times(struct reading *r, const struct family *f)
         if (is_asked((enum verb)v))
             exposition_histogram(r->out, f->name, labels, &r->engine.times[v], &histogram_us);
     }
+}
+
+/* ---- of runs ---- */
+
+static void write_triggers(struct reading *r, const struct family *f)
+{
+    const uint64_t *n = r->runs.triggers;
+    write_labeled(r, f, "outcome", "created", n[OUTCOME_OK]);
+    write_labeled(r, f, "outcome", "cached", n[OUTCOME_CACHED]);
+    write_labeled(r, f, "outcome", "mismatch", n[OUTCOME_MISMATCH]);
+    write_labeled(r, f, "outcome", "timed_out", n[OUTCOME_TIMED_OUT]);
+}
+
+static void write_decisions(struct reading *r, const struct family *f)
+{
+    write_labeled(r, f, "decision", "pass", r->runs.passed);
+    write_labeled(r, f, "decision", "divert", r->runs.diverted);
+    write_labeled(r, f, "decision", "shadow", r->runs.shadowed);
+    write_labeled(r, f, "decision", "unreachable", r->runs.gate_failed);
+}
+
+static void write_entries(struct reading *r, const struct family *f)
+{
+    if (!r->runs.buffer_known) return;
+    write_labeled(r, f, "state", "queued", r->runs.buffer_queued);
+    write_labeled(r, f, "state", "leased", r->runs.buffer_leased);
+}
+
+static void write_oldest(struct reading *r, const struct family *f)
+{
+    if (r->runs.buffer_known)
+        exposition_sample(r->out, f->name, NULL, (uint64_t)r->runs.buffer_oldest_ms,
+                          f->per_unit);
+}
+
+static void write_lag(struct reading *r, const struct family *f)
+{
+    exposition_histogram(r->out, f->name, NULL, &r->runs.drain_lag, &histogram_us);
 }
 
 static void write_waits(struct reading *r, const struct family *f)
@@ -262,6 +303,39 @@ static const struct family families[] = {
       0, 1 },
     { "once_wait_duration_seconds", EXPOSITION_HISTOGRAM,
       "The same, of claims that waited for somebody else", write_waits, 0, 1 },
+
+    { "once_triggers_total", EXPOSITION_COUNTER, "Triggers that were answered, by outcome",
+      write_triggers, 0, 1 },
+    { "once_gate_decisions_total", EXPOSITION_COUNTER,
+      "What became of triggers at the gate; in shadow, those that would have been diverted",
+      write_decisions, 0, 1 },
+    COUNTER("once_trigger_claims_total", runs.claims, "Claims that triggers have won"),
+    COUNTER("once_trigger_waits_total", runs.claim_waits,
+            "Triggers that waited for another one of the same key"),
+    COUNTER("once_trigger_timeouts_total", runs.claim_timeouts,
+            "Triggers that waited for too long, and were told to try again"),
+    COUNTER("once_trigger_ownership_lost_total", runs.ownership_lost,
+            "Triggers that were so slow that another one of the same key took over"),
+    COUNTER("once_trigger_hints_dropped_total", runs.hints_dropped,
+            "What coord remembered of a key and was not true any more"),
+    { "once_buffer_entries", EXPOSITION_GAUGE,
+      "Runs in the buffer, by state, as they were counted last", write_entries, 0, 1 },
+    { "once_buffer_oldest_age_seconds", EXPOSITION_GAUGE,
+      "How long the oldest of them has waited; 0: there is none", write_oldest, 0, 1000 },
+    COUNTER("once_drained_total", runs.drained, "Runs moved from the buffer into the ledger"),
+    { "once_drain_lag_seconds", EXPOSITION_HISTOGRAM, "How long they were in the buffer",
+      write_lag, 0, 1 },
+    COUNTER("once_drain_retries_total", runs.drain_retried,
+            "Runs that stayed in the buffer because the ledger could not be reached"),
+    COUNTER("once_drain_failures_total", runs.drain_failed,
+            "Attempts to write a run that failed because of the run"),
+    COUNTER("once_drain_parked_total", runs.parked,
+            "Runs that could not be written, and are FAILED runs instead"),
+    COUNTER("once_aliases_total", runs.aliased,
+            "Runs that turned out to have another one's key, and are its aliases now"),
+    COUNTER("once_leased_runs_total", runs.leased, "Runs handed out to workers"),
+    COUNTER("once_returned_runs_total", runs.returned,
+            "Runs given back because who had asked for them was gone"),
 
     { "once_records", EXPOSITION_GAUGE, "Records by state, as they were counted last",
       write_records, 0, 1 },

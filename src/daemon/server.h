@@ -19,19 +19,26 @@ struct server;
 
 struct server_config {
     const char *ledger, *coord, *data_dir; /* as in once_config; used while opening only */
-    const char *http, *resp;               /* addresses of the doors: listen.h, or "off" */
-    const char *tokens;                    /* file of access tokens; NULL: none */
-    bool tokens_needed;                    /* it is an error if that is not there */
+    const char
+        *buffer; /* where bursts wait; NULL: coord, or beside a ledger that is a file; "none" */
+    const char *http, *resp;        /* addresses of the doors: listen.h, or "off" */
+    const char *tokens;             /* file of access tokens; NULL: none */
+    bool tokens_needed;             /* it is an error if that is not there */
     const char *tls_cert, *tls_key; /* files, for all doors but unix sockets; NULL: none */
     bool insecure;                  /* see guard.h */
     int64_t value_bytes_max;
     size_t waiters_max;
     int64_t patience_ms, sweep_ms; /* as in once_config */
-    int64_t drain_ms;              /* how long what waits may go on waiting after the signal */
-    size_t connections_max;        /* less if the process may not have so many descriptors */
-    const char *notify_socket;     /* of a service manager, see notify.h; NULL: there is none */
-    const struct trace *trace;     /* may be NULL; outlives the server */
-    struct log *log;               /* the same; for lines about requests */
+    const char *gate;              /* on, shadow, off */
+    int64_t gate_threshold, gate_window_ms, gate_hold_ms;
+    int64_t gate_all_threshold; /* of all envs together; 0: there is none */
+    bool drainer;               /* moves the buffer into the ledger */
+    int64_t drainer_rate;       /* entries a second at most; 0: as many as it takes */
+    int64_t drain_ms;           /* how long what waits may go on waiting after the signal */
+    size_t connections_max;     /* less if the process may not have so many descriptors */
+    const char *notify_socket;  /* of a service manager, see notify.h; NULL: there is none */
+    const struct trace *trace;  /* may be NULL; outlives the server */
+    struct log *log;            /* the same; for lines about requests */
     once_fact_fn *on_fact; /* what the planes say of themselves, when it runs; may be NULL */
     void *on_fact_ctx;
     /* After SIGHUP. With a code, what was reloaded is as it was, and the text says why. */
@@ -43,7 +50,8 @@ struct server_config {
     {                                                                                          \
         .http = "127.0.0.1:6623", .resp = "127.0.0.1:6624", .value_bytes_max = 1048576,        \
         .waiters_max = 100000, .patience_ms = 5000, .sweep_ms = 60000, .drain_ms = 5000,       \
-        .connections_max = 20000                                                               \
+        .connections_max = 20000, .gate = "on", .gate_threshold = 100, .gate_window_ms = 200,  \
+        .gate_hold_ms = 500, .drainer = true                                                   \
     }
 
 /* Listens when it returns 0; answers from server_run() on. */

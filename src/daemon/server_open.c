@@ -34,12 +34,34 @@ static void show_planes(struct server *s, const struct planes_config *config)
     snprintf(s->planes, sizeof s->planes, "ledger %s, coord %s", ledger, coord);
 }
 
+static int take_gate(const struct server_config *config, struct runs_config *runs,
+                     struct err *reterr)
+{
+    static const char *const modes[] = {
+        [GATE_ON] = "on", [GATE_SHADOW] = "shadow", [GATE_OFF] = "off"
+    };
+    for (int mode = GATE_ON; mode <= GATE_OFF; mode++)
+        if (strcmp(config->gate, modes[mode]) == 0) runs->gate.mode = (enum gate_mode)mode;
+    runs->gate.threshold = config->gate_threshold;
+    runs->gate.window_ms = runs->all_gate.window_ms = config->gate_window_ms;
+    runs->gate.hold_ms = runs->all_gate.hold_ms = config->gate_hold_ms;
+    runs->all_gate.threshold = config->gate_all_threshold;
+    runs->drains = config->drainer;
+    runs->drain_rate = config->drainer_rate;
+    int r = gate_check(&runs->gate, reterr);
+    return r || !runs->all_gate.threshold ? r : gate_check(&runs->all_gate, reterr);
+}
+
 static int open_planes(struct server *s, const struct server_config *config, struct err *reterr)
 {
     struct planes_config planes = { .ledger = config->ledger,
                                     .coord = config->coord,
-                                    .data_dir = config->data_dir };
+                                    .data_dir = config->data_dir,
+                                    .runs = true,
+                                    .buffer = config->buffer };
+    struct runs_config runs = RUNS_CONFIG_INIT;
     int r = planes_settle(&planes, reterr);
+    if (!r) r = take_gate(config, &runs, reterr);
     if (r) return r;
     show_planes(s, &planes);
     s->ephemeral = planes.ephemeral;
@@ -48,7 +70,8 @@ static int open_planes(struct server *s, const struct server_config *config, str
     struct engine_config engine = { .value_bytes_max = config->value_bytes_max,
                                     .waiters_max = config->waiters_max,
                                     .patience_ms = config->patience_ms,
-                                    .sweep_ms = config->sweep_ms };
+                                    .sweep_ms = config->sweep_ms,
+                                    .runs = &runs };
     return engine_open(s->store, &s->env, &engine, &s->engine, reterr);
 }
 

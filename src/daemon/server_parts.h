@@ -9,6 +9,7 @@
 #include "daemon/metrics.h"
 #include "daemon/resp_door.h"
 #include "daemon/server.h"
+#include "engine/runs.h"
 
 enum { PLANES_TEXT_BYTES = 400, DOORS_MAX = 2 };
 

@@ -94,6 +94,7 @@ static void count_answer(struct call *c)
 {
     struct engine_stats *stats = &c->engine->stats;
     uint64_t took_us = (uint64_t)(c->engine->loop->now_us - c->started_us);
+    if (c->args.internal) return; /* part of something else, which is counted */
     if (c->args.verb == VERB_CLAIM) stats->outcomes[c->out.outcome]++;
     stats->degraded += c->out.degraded;
     histogram_add(c->waited ? &stats->waits : &stats->times[c->args.verb], &histogram_us,
@@ -212,6 +213,7 @@ static bool try_again(const struct call *c)
 {
     if (c->engine->stopping) return false;
     if (c->op->err.code != ERR_AMBIGUOUS && c->op->err.code != ERR_UNAVAILABLE) return false;
+    if (c->op->coord_only) return false; /* whoever asks can do without coord */
     /* A claim that provably did nothing fails at once: its caller may have another way. */
     if (c->args.verb == VERB_CLAIM && !c->maybe) return false;
     if (!verb_info[c->args.verb].writes || !verb_info[c->args.verb].keyed) return false;
@@ -358,7 +360,7 @@ static int check_args(const struct engine *e, const struct call_args *a, struct 
     if (a->verb == VERB_WATCH && !(e->store->caps & CAP_NOTIFY))
         return err_set(reterr, ERR_UNSUPPORTED, "this store cannot tell of changes: ask again");
     if (!verb_info[a->verb].keyed) return 0;
-    int r = key_check(&a->key, reterr);
+    int r = a->internal ? 0 : key_check(&a->key, reterr);
     if (r) return r;
     if (a->verb == VERB_CLAIM) return check_claim(a, reterr);
     if (a->verb == VERB_RENEW && a->in.lease_ms >= 0)
@@ -482,6 +484,7 @@ int engine_open(struct store *store, const struct store_env *env,
     *e = (struct engine){ .loop = env->loop,
                           .store = store,
                           .rng = env->rng,
+                          .wall = env->wall,
                           .trace = env->trace,
                           .config = *config };
     list_init(&e->calls);
@@ -490,7 +493,7 @@ int engine_open(struct store *store, const struct store_env *env,
     task_init(&e->tell, tell_finished);
     task_init(&e->send, send_unsent);
     sweep_init(e);
-    if (waitlists_init(e) || leases_init(e)) {
+    if (waitlists_init(e) || leases_init(e) || runs_init(e)) {
         engine_free(e);
         return err_set(reterr, ERR_NOMEM, "out of memory opening the engine");
     }
@@ -503,6 +506,7 @@ void engine_stop(struct engine *e)
     if (e->stopping) return;
     e->stopping = true;
     sweep_stop(e);
+    runs_stop(e);
     leases_stop(e);
     waitlists_stop(e);
     while (!list_empty(&e->calls))
@@ -511,7 +515,8 @@ void engine_stop(struct engine *e)
 
 bool engine_idle(const struct engine *e)
 {
-    return e->in_flight == 0 && list_empty(&e->finished) && list_empty(&e->calls);
+    return e->in_flight == 0 && list_empty(&e->finished) && list_empty(&e->calls) &&
+           runs_idle(e);
 }
 
 void engine_free(struct engine *e)
@@ -523,6 +528,7 @@ void engine_free(struct engine *e)
     task_stop(&e->send);
     waitlists_fini(e);
     leases_fini(e);
+    runs_fini(e);
     free(e);
 }
 

@@ -27,6 +27,7 @@ struct engine_config {
     size_t waiters_max;
     int64_t patience_ms; /* how long a failed publish, release or renew is tried again */
     int64_t sweep_ms;    /* between two sweeps; 0: never */
+    const struct runs_config *runs; /* NULL: the defaults; copied */
 };
 #define ENGINE_CONFIG_INIT                                                                     \
     {                                                                                          \
@@ -60,6 +61,7 @@ struct owner {
 struct call_args {
     enum verb verb;
     struct key key;
+    bool internal; /* a key that no caller can have */
     /* The token of a claim: all zero, and the engine makes one; else it is the caller's, who may ask
      * again with it where an answer was lost. So the engine never gives such a claim back, and
      * where it cannot tell whether it was granted, it says ERR_AMBIGUOUS. */

@@ -8,6 +8,7 @@ struct engine {
     struct loop *loop;
     struct store *store;
     struct rng *rng;
+    struct clock wall; /* for what people read: ids, times of runs */
     const struct trace *trace;
     struct engine_config config;
     struct engine_stats stats;
@@ -22,6 +23,7 @@ struct engine {
     struct task send;
     struct map held; /* by owner token */
     struct timer sweep_timer;
+    struct runs *runs; /* see runs_internal.h */
 };
 
 /* call.c - the life of a call.
@@ -93,6 +95,12 @@ void lease_extended(struct engine *e, const struct token *token, int64_t asked_m
 void lease_settling(struct engine *e, const struct token *token, bool settling);
 void lease_end(struct engine *e, const struct token *token);
 void leases_stop(struct engine *e);
+
+/* runs.c */
+int runs_init(struct engine *e);
+void runs_stop(struct engine *e);
+bool runs_idle(const struct engine *e);
+void runs_fini(struct engine *e);
 
 /* sweep.c */
 void sweep_init(struct engine *e);

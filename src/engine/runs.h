@@ -28,6 +28,39 @@
 
 struct run_call;
 
+/* How runs are handled; defaults as in the specification. */
+struct runs_config {
+    struct gate_config gate;     /* of an env that has none of its own */
+    struct gate_config all_gate; /* of all envs together; threshold 0: there is none */
+    bool drains;        /* moves the buffer into the ledger, and looks up gates, by itself */
+    size_t drain_batch; /* entries leased at once */
+    int64_t drain_lease_ms;
+    int64_t drain_rate;     /* entries a second at most; 0: as many as the ledger takes */
+    int64_t change_wait_ms; /* how long a change waits for a drainer that has its run */
+};
+#define RUNS_CONFIG_INIT                                                                       \
+    {                                                                                          \
+        .gate = GATE_CONFIG_INIT,                                                              \
+        .all_gate = { .window_ms = GATE_WINDOW_MS_DEFAULT, .hold_ms = GATE_HOLD_MS_DEFAULT },  \
+        .drain_batch = 500, .drain_lease_ms = LEASE_MS_DEFAULT, .change_wait_ms = 2000         \
+    }
+
+/* Counted since the start. */
+struct run_stats {
+    uint64_t triggers[OUTCOMES + 1]; /* by outcome */
+    uint64_t passed, shadowed, diverted, gate_failed;
+    uint64_t claims, claim_waits, claim_timeouts; /* of triggers: won, waited for, in vain */
+    uint64_t ownership_lost; /* an owner found its claim gone when it came to publish */
+    uint64_t hints_dropped;
+    uint64_t drained, drain_failed, drain_retried, parked, aliased;
+    uint64_t leased, returned;
+    struct histogram drain_lag; /* ms from accept to written */
+    /* The buffer as a drainer saw it last. */
+    bool buffer_known;
+    uint64_t buffer_queued, buffer_leased;
+    int64_t buffer_oldest_ms;
+};
+
 enum run_question {
     ASK_TRIGGER,
     ASK_GET,
@@ -97,6 +130,19 @@ struct run_answer {
 int engine_run(struct engine *e, const struct run_args *args, struct run_call **ret_call,
                struct err *reterr);
 void run_call_cancel(struct run_call *c); /* `done` is still called, with ERR_CANCELED */
+
+struct run_stats engine_run_stats(const struct engine *e);
+
+/* Moves everything that is in the buffer now into the ledger. `done` is told how many, and what was
+ * in the way, if anything was (code 0: nothing); also when the engine stops. One at a time. */
+typedef void drain_done(uint64_t drained, const struct err *err, void *ctx);
+int engine_drain(struct engine *e, drain_done *done, void *ctx, struct err *reterr);
+
+/* An env's own gate; NULL: the default again. What is set by `once gate` in the ledger, as answers in
+ * the scope once/gate, is looked up every few seconds and wins. */
+int engine_gate_set(struct engine *e, struct bytes env, const struct gate_config *config,
+                    struct err *reterr);
+struct gate_config engine_gate(const struct engine *e, struct bytes env);
 
 /* For `done`. */
 const struct err *run_call_error(const struct run_call *c); /* code 0: there is an answer */

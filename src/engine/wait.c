@@ -380,7 +380,7 @@ static void head_failed(struct waitlist *w, struct call *c)
         c->maybe = true;
         e->stats.ambiguous++;
     }
-    if (w->confirmed == 0 && !c->maybe) {
+    if ((w->confirmed == 0 && !c->maybe) || c->op->coord_only) {
         refuse_all(w, &err);
         return;
     }

@@ -6,6 +6,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
+enum { URL_BYTES = 4200 };
+
 static int default_ledger(const char *data_dir, char *url, size_t len, struct err *reterr)
 {
     if (!data_dir) data_dir = ".";
@@ -31,18 +33,23 @@ static int open_traced(const char *url, const struct store_env *env, struct stor
     return traced_open(store, env, ret_store, reterr);
 }
 
+static int ledger_url(const struct planes_config *config, char *url, size_t len,
+                      struct err *reterr)
+{
+    if (!config->ledger) return default_ledger(config->data_dir, url, len, reterr);
+    int n = snprintf(url, len, "%s", config->ledger);
+    if (n < 0 || (size_t)n >= len)
+        return err_set(reterr, ERR_LIMIT, "the URL of the ledger is too long");
+    return 0;
+}
+
 static int open_ledger(const struct planes_config *config, const struct store_env *env,
                        struct store **ret_store, struct err *reterr)
 {
-    char url[4200];
-    const char *ledger = config->ledger;
-    if (!ledger) {
-        int r = default_ledger(config->data_dir, url, sizeof url, reterr);
-        if (r) return r;
-        ledger = url;
-    }
+    char ledger[URL_BYTES];
     struct store *store;
-    int r = open_traced(ledger, env, &store, reterr);
+    int r = ledger_url(config, ledger, sizeof ledger, reterr);
+    if (!r) r = open_traced(ledger, env, &store, reterr);
     if (r) return r;
     if (!(store->caps & CAP_DURABLE)) {
         store_close(store);
@@ -55,12 +62,54 @@ static int open_ledger(const struct planes_config *config, const struct store_en
     return 0;
 }
 
-static int join_planes(struct store *coord, struct store *ledger, const struct store_env *env,
+/* "sqlite:PATH?..." to "sqlite:PATH-buffer?..."; false: the ledger is not a file. */
+static bool beside_ledger(const char *ledger, char *url, size_t len)
+{
+    if (strncmp(ledger, "sqlite:", 7) != 0) return false;
+    size_t path = strcspn(ledger, "?");
+    int n = snprintf(url, len, "%.*s-buffer%s", (int)path, ledger, ledger + path);
+    return n > 0 && (size_t)n < len;
+}
+
+/* Where bursts wait, unless coord can keep them. NULL without an error: nowhere. */
+static int open_buffer(const struct planes_config *config, const struct store *coord,
+                       const struct store_env *env, struct store **ret_store,
+                       struct err *reterr)
+{
+    char ledger[URL_BYTES], url[URL_BYTES];
+    const char *buffer = config->buffer;
+    *ret_store = NULL;
+    if (!config->runs || (!buffer && (coord->caps & CAP_BUFFER))) return 0;
+    if (buffer && strcmp(buffer, "none") == 0) return 0;
+    if (!buffer) {
+        int r = ledger_url(config, ledger, sizeof ledger, reterr);
+        if (r) return r;
+        if (!beside_ledger(ledger, url, sizeof url)) return 0;
+        buffer = url;
+    }
+    struct store *store;
+    int r = open_traced(buffer, env, &store, reterr);
+    if (r) return r;
+    if ((store->caps & (CAP_BUFFER | CAP_DURABLE)) != (CAP_BUFFER | CAP_DURABLE)) {
+        store_close(store);
+        return err_set(reterr, ERR_INVALID,
+                       "\"%.60s\" cannot be the buffer; use sqlite:PATH, or none", buffer);
+    }
+    *ret_store = store;
+    return 0;
+}
+
+static int join_planes(const struct planes_config *config, struct store *coord,
+                       struct store *ledger, const struct store_env *env,
                        struct store **ret_store, struct err *reterr)
 {
     struct tiered_options options = TIERED_OPTIONS_INIT;
     if (coord->timeout_ms) options.coord_deadline_ms = coord->timeout_ms;
-    return tiered_open(coord, ledger, &options, env, ret_store, reterr);
+    int r = open_buffer(config, coord, env, &options.buffer, reterr);
+    if (!r) return tiered_open(coord, ledger, &options, env, ret_store, reterr);
+    store_close(coord);
+    store_close(ledger);
+    return r;
 }
 
 static const char *coord_url(const struct planes_config *config)
@@ -123,7 +172,7 @@ int planes_open(const struct planes_config *config, const struct store_env *env,
         store_close(ledger);
         return r;
     }
-    if (ledger) return join_planes(coord, ledger, env, ret_store, reterr);
+    if (ledger) return join_planes(config, coord, ledger, env, ret_store, reterr);
     *ret_store = coord;
     return 0;
 }

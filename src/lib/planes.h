@@ -12,6 +12,9 @@ struct planes_config {
     const char *data_dir; /* NULL: "."; used where ledger is NULL, created if missing */
     bool ephemeral;       /* only as durable as coord */
     const char *url;      /* NULL, or a daemon that has the planes */
+    bool runs;            /* opens a buffer for them, if coord is none */
+    const char
+        *buffer; /* NULL: beside a ledger that is a file; "none": bursts are not diverted */
 };
 
 /* Takes "none" as ephemeral; refuses what contradicts itself. Opens nothing. */

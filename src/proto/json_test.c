@@ -379,3 +379,57 @@ Test(base64, what_is_refused)
         cr_expect_eq(len, 99, "untouched on failure");
     }
 }
+
+/* ---- members by their names ---- */
+
+enum { MEMBERS = 3000 };
+
+static const struct json_node *find(const struct json *j, const char *quoted)
+{
+    static struct json_node name;
+    struct json text;
+    struct json_limits one = { 1, 1 };
+    struct err err;
+    cr_assert_eq(json_read(bytes_str(quoted), &one, &name, &text, &err), 0, "%s", err.text);
+    return json_find_key(j, j->nodes, &text, &name);
+}
+
+Test(json, members_are_found_by_what_their_names_mean)
+{
+    struct json_node nodes[NODES_MAX];
+    struct json j;
+    struct err err;
+    struct bytes text = bytes_str("{\"a\":1,\"\\u00fc\":2,\"\":3,\"\\\\n\":{\"b\":4}}");
+    cr_assert_eq(json_read(text, &limits, nodes, &j, &err), 0);
+    cr_expect_eq(find(&j, "\"a\"")[1].number, 1);
+    cr_expect_eq(find(&j, "\"\\u0061\"")[1].number, 1);
+    cr_expect_eq(find(&j, "\"\xc3\xbc\"")[1].number, 2);
+    cr_expect_eq(find(&j, "\"\\u00FC\"")[1].number, 2);
+    cr_expect_eq(find(&j, "\"\"")[1].number, 3);
+    cr_expect_eq(find(&j, "\"\\u005cn\"")[1].kind, JSON_KIND_OBJECT);
+    cr_expect(!find(&j, "\"b\""), "of another object");
+    cr_expect(!find(&j, "\"\\n\"") && !find(&j, "\"aa\"") && !find(&j, "\"A\""));
+    cr_assert_eq(json_read(bytes_str("{}"), &limits, nodes, &j, &err), 0);
+    cr_expect(!find(&j, "\"a\""));
+}
+
+Test(json, each_of_many_members_is_found)
+{
+    static struct json_node nodes[2 * MEMBERS + 1];
+    struct json_limits many = { 2 * MEMBERS + 1, 1 };
+    struct json j;
+    struct err err;
+    struct buf text;
+    buf_init(&text, 1 << 20);
+    for (int i = 0; i < MEMBERS; i++) buf_printf(&text, "%s\"k%d\":%d", i ? "," : "{", i, i);
+    buf_byte(&text, '}');
+    cr_assert_eq(json_read(buf_bytes(&text), &many, nodes, &j, &err), 0, "%s", err.text);
+    for (int i = 0; i < MEMBERS; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "\"k%d\"", i);
+        const struct json_node *key = find(&j, name);
+        cr_assert(key && key[1].number == i, "%s", name);
+    }
+    cr_expect(!find(&j, "\"k3000\""));
+    buf_fini(&text);
+}

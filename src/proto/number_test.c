@@ -5,6 +5,8 @@
 #include <float.h>
 #include <locale.h>
 #include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
 
 Test(number, integers)
 {
@@ -118,10 +120,73 @@ Test(number, doubles)
     expect_double(-INFINITY, "-inf");
 }
 
+static void expect_parsed(const char *text, double expected)
+{
+    double d = 77;
+    cr_expect(number_parse_double(bytes_str(text), &d), "%s", text);
+    cr_expect(d == expected && signbit(d) == signbit(expected), "%s: %.17g", text, d);
+}
+
+Test(number, doubles_are_read)
+{
+    static const char *const texts[] = {
+        "0",
+        "-0",
+        "1",
+        "-1.5",
+        "0.1",
+        "0.30000000000000004",
+        "1e3",
+        "1E+3",
+        "1.25e-3",
+        "000.0001e4",
+        "123456789012345678901234567890",
+        "1.7976931348623157e308",
+        "4.9e-324",
+        "2.2250738585072011e-308",
+        "9007199254740993",
+        "0.000e999999999999999999999999",
+        "1e-999999999999999999999999",
+        "0.1e-307",
+    };
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++)
+        expect_parsed(texts[i], strtod(texts[i], NULL));
+}
+
+Test(number, what_is_no_double)
+{
+    static const char *const texts[] = {
+        "",    "-",   ".5",  "1.", "1e", "1e+", "+1",   "1.e1",  "1e1.",
+        "0x1", "inf", "nan", "1 ", " 1", "1,5", "1e5x", "1e309", "-1e999999999999999999999"
+    };
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+        double d = 77;
+        cr_expect(!number_parse_double(bytes_str(texts[i]), &d), "%s", texts[i]);
+        cr_expect_eq(d, 77);
+    }
+}
+
+/* Halfway between two doubles it is the last digit that counts, wherever it stands. */
+Test(number, doubles_of_many_digits)
+{
+    enum { ZEROS = 2000 };
+    static char text[64 + ZEROS];
+    size_t len = (size_t)sprintf(text, "9007199254740993.");
+    memset(text + len, '0', ZEROS);
+    expect_parsed(text, 9007199254740992.0);
+    text[len + ZEROS - 1] = '1';
+    expect_parsed(text, 9007199254740994.0);
+    memset(text, '0', ZEROS);
+    memcpy(text, "1", 1);
+    sprintf(text + ZEROS, "e-%d", ZEROS - 1);
+    expect_parsed(text, 1);
+}
+
 /* Only where the machine has such a locale; elsewhere it says the same as the test above. */
 Test(number, doubles_in_a_locale_with_another_point)
 {
     if (!setlocale(LC_NUMERIC, "de_DE.UTF-8")) setlocale(LC_NUMERIC, "fr_FR.UTF-8");
+    expect_parsed("-1.5", -1.5);
     expect_double(-1.5, "-1.5");
     expect_double(1.25e300, "1.25e+300");
 }

@@ -1,4 +1,4 @@
-/* memory.c - records in this process's memory.
+/* memory.c - records, and gates (memory_gate.c), in this process's memory.
  *
  * Guarantees: the rules and nothing else; an op that finds no memory changes nothing; a record
  * costs one allocation beside its value. Does not: survive the process, block, or know of other
@@ -6,6 +6,7 @@
 #include "base/check.h"
 #include "base/heap.h"
 #include "base/map.h"
+#include "store/memory_gate.h"
 #include "store/store.h"
 
 #include <stdlib.h>
@@ -17,6 +18,7 @@ struct memory {
     struct heap by_gone; /* next to be swept first */
     uint64_t fence_floor;
     uint64_t bytes;
+    struct gates gates;
 };
 
 /* A record and, behind it, its key frame and fingerprint. */
@@ -214,6 +216,14 @@ static void exec_stats(struct memory *m, struct op *op, int64_t now_ms)
     op->out.outcome = OUTCOME_OK;
 }
 
+static void exec_gate(struct memory *m, struct op *op, int64_t now_ms)
+{
+    if (gates_ask(&m->gates, op->gate, now_ms))
+        err_set(&op->err, ERR_NOMEM, "out of memory; nothing was counted");
+    else
+        op->out.outcome = OUTCOME_OK;
+}
+
 static void exec_one(struct memory *m, struct op *op, int64_t now_ms)
 {
     if (verb_info[op->verb].keyed) {
@@ -225,6 +235,7 @@ static void exec_one(struct memory *m, struct op *op, int64_t now_ms)
     if (op->verb == VERB_SCAN) exec_scan(m, op, now_ms);
     if (op->verb == VERB_STATS) exec_stats(m, op, now_ms);
     if (op->verb == VERB_PING) op->out.outcome = OUTCOME_OK;
+    if (op->verb == VERB_GATE) exec_gate(m, op, now_ms);
 }
 
 static void memory_exec(struct store *s, struct op **ops, size_t count)
@@ -248,6 +259,7 @@ void memory_flush(struct store *s)
     struct memory *m = (struct memory *)s;
     CHECK(s->class == &memory_class);
     drop_all(m);
+    gates_clear(&m->gates);
     m->fence_floor =
         0; /* a flushed cache remembers nothing; the clock keeps its fences growing */
     m->base.epoch = rng_u64(m->env.rng);
@@ -257,6 +269,7 @@ static void memory_close(struct store *s)
 {
     struct memory *m = (struct memory *)s;
     drop_all(m);
+    gates_fini(&m->gates);
     map_fini(&m->records);
     free(m);
 }
@@ -269,7 +282,8 @@ static int memory_open(const char *rest, const struct store_env *env, struct sto
     struct memory *m = calloc(1, sizeof *m);
     if (!m) return err_set(reterr, ERR_NOMEM, "out of memory opening memory:");
     uint64_t seed[2] = { rng_u64(env->rng), rng_u64(env->rng) };
-    if (map_init(&m->records, cell_frame, seed)) {
+    if (map_init(&m->records, cell_frame, seed) || gates_init(&m->gates, seed)) {
+        map_fini(&m->records);
         free(m);
         return err_set(reterr, ERR_NOMEM, "out of memory opening memory:");
     }
@@ -286,7 +300,7 @@ static int memory_open(const char *rest, const struct store_env *env, struct sto
 const struct store_class memory_class = {
     .scheme = "memory",
     .usage = "memory:",
-    .caps = CAP_CLAIMS | CAP_NOTIFY,
+    .caps = CAP_CLAIMS | CAP_NOTIFY | CAP_GATE,
     .open = memory_open,
     .close = memory_close,
     .exec = memory_exec,

@@ -39,6 +39,7 @@ struct op *op_new(enum verb verb, const struct key *key, const struct request *i
                key->name.len);
     }
     op->key.scope = bytes_of(frame + 1, key->scope.len);
+    op->coord_only = verb_info[verb].keyed && frame[1] == KEY_COORD_ONLY;
     op->key.name = bytes_of(frame + 1 + key->scope.len, key->name.len);
     if (in->fingerprint.len) memcpy(fingerprint, in->fingerprint.data, in->fingerprint.len);
     op->in.fingerprint = bytes_of(fingerprint, in->fingerprint.len);

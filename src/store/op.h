@@ -137,7 +137,7 @@ struct op {
     size_t limit;     /* EXPIRE, SCAN: at most so many rows */
     bool wants_facts; /* PING: what does it say of itself? */
     bool waits;       /* CLAIM: whoever asks will watch, if somebody is on it */
-    bool coord_only;  /* verbs with a key: coord decides, the ledger is not asked */
+    bool coord_only;  /* by its scope (KEY_COORD_ONLY): the ledger is not asked */
     bool routine; /* EXPIRE: nobody asked for it, so records that go by themselves may stay */
 
     union { /* the submitter's; see run_op.h */

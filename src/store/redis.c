@@ -116,11 +116,29 @@ static void lane_watch_deadlines(struct lane *l)
     timer_set(r->base.loop, &l->overdue, at_ms);
 }
 
+/* B1: what was accepted is nowhere else, so a server that may drop it is not given it. */
+static void refuse_evictable(struct redis *r, struct list *ops)
+{
+    list_each (ops, at) {
+        struct op *op = container_of(at, struct op, link);
+        if (op->verb != VERB_ACCEPT) continue;
+        link_remove(at);
+        redis_refuse(
+            r, op, ERR_UNSUPPORTED,
+            "redis: it may evict what is accepted: set maxmemory-policy to noeviction, "
+            "or say evictable=1 in the URL");
+    }
+}
+
 static void lane_send(struct lane *l)
 {
     struct redis *r = l->node->redis;
     unsigned most = r->clustered ? BATCHES_CLUSTER : BATCHES_SINGLE;
     bool sent = false;
+    if (l->conn.evicts && !r->options.evictable) {
+        refuse_evictable(r, &l->asking);
+        refuse_evictable(r, &l->queued);
+    }
     if (l->held && l->batches > 0) return;
     while (!l->reloading && l->batches < most && lane_waits(l)) {
         bool asking = !list_empty(&l->asking), second = l->held;
@@ -259,6 +277,12 @@ static void redis_submit(struct store *s, struct op *op)
         walk_start(r, op);
         return;
     }
+    if (fan_takes(op)) {
+        r->in_flight++;
+        s->loop->owed++;
+        fan_start(r, op);
+        return;
+    }
     if (op->verb == VERB_WATCH || op->waits) conn_use(&r->inbox_conn);
     if (op->verb == VERB_WATCH && op->heard && op->heard == inbox_heard(r))
         park(r, op);
@@ -306,7 +330,7 @@ static void redis_init(struct redis *r, const struct store_env *env)
         (struct store){ .class = &redis_class, .caps = redis_class.caps, .loop = env->loop };
     r->base.epoch = rng_u64(env->rng);
     r->heard = 1;
-    r->slots_asked_ms = INT64_MIN / 2; /* never */
+    r->slots_asked_ms = r->looked_ms = INT64_MIN / 2; /* never */
     env->rng->fill(env->rng, r->inbox, sizeof r->inbox);
     env->rng->fill(env->rng, r->seed, sizeof r->seed);
     list_init(&r->nodes);
@@ -346,7 +370,7 @@ static int redis_open(const char *rest, const struct store_env *env, struct stor
 const struct store_class redis_class = {
     .scheme = "redis",
     .usage = "redis://[user:password@]host[:port][/db]",
-    .caps = CAP_CLAIMS | CAP_SHARED | CAP_NOTIFY,
+    .caps = CAP_CLAIMS | CAP_SHARED | CAP_NOTIFY | CAP_BUFFER | CAP_GATE,
     .open = redis_open,
     .close = redis_close,
     .submit = redis_submit,

@@ -2,14 +2,17 @@
  *
  *   redis.c          lanes, the store
  *   redis_batch.c    ops into batches, and what becomes of them
- *   redis_step.c     a batch as a call of the script, and its answer
+ *   redis_step.c     a batch of claims, or of what is accepted, as a call of a script, and its answer
+ *   redis_buffer.c   the same for what else is asked of the buffer, and of the gate
+ *   redis_fan.c      leasing, settling and counting entries, which may be about many shards
  *   redis_conn.c     one connection: connecting, greeting, commands in flight, deadlines
  *   redis_nodes.c    which server has which record: one, or the masters of a cluster
  *   redis_walk.c     listing, counting and sweeping, which are about all records
  *   redis_url.c      what is behind "redis:"
  *   redis_inbox.c    being told of what others change
  *   redis_facts.c    what a server says of itself
- *   redis.lua        the rules, as one atomic step in the server */
+ *   redis.lua        the rules, as one atomic step in the server; and what is accepted
+ *   redis_buffer.lua entries of the buffer; redis_gate.lua: the gate */
 #ifndef STORE_REDIS_H
 #define STORE_REDIS_H
 
@@ -28,9 +31,11 @@ enum {
     SHARDS = 256,  /* of a cluster; a single server has one */
     BATCH_MAX = 128,
     WHOLE_FRAME_BYTES = 3,
+    SHA_BYTES = 41,
 };
 
-extern const char redis_script[];
+enum script { SCRIPT_CLAIMS, SCRIPT_BUFFER, SCRIPT_GATE, SCRIPTS };
+extern const char *const redis_scripts[SCRIPTS];
 
 /* ---- redis_url.c ---- */
 
@@ -41,6 +46,7 @@ struct redis_options {
     int port, db;
     int64_t timeout_ms;
     unsigned lanes;
+    bool evictable; /* the buffer may be on a server that evicts */
 };
 
 int redis_options_parse(const char *rest, struct redis_options *ret, struct err *reterr);
@@ -94,14 +100,15 @@ struct conn {
     struct list sent;   /* struct command, in order */
     struct buf out;     /* commands that the socket has not taken yet, from out_sent on */
     size_t out_sent;
-    struct greeting greetings[8];
+    struct greeting greetings[12];
     unsigned greeted, greetings_sent;
     unsigned failures; /* in a row */
     bool silent;       /* a deadline passed and nothing has come since */
     int64_t heard_ms;  /* when something came last */
     bool subscribed;   /* everything that comes is pushed */
-    char sha[41];      /* of the script, as the server names it */
-    struct err why;    /* of the last failure */
+    bool evicts;       /* it is a server that drops what it was told when it needs room */
+    char sha[SCRIPTS][SHA_BYTES]; /* as the server names them */
+    struct err why;               /* of the last failure */
 };
 
 void conn_init(struct conn *c, struct redis *r, const struct conn_events *events);
@@ -136,9 +143,10 @@ struct lane {
     struct list again;    /* struct op: sent once, not carried out; before those in `queued` */
     struct timer overdue; /* the first of them has waited for too long */
     struct command reload;
-    bool reloading;   /* nothing is sent until the script is there again */
-    unsigned batches; /* in flight */
-    bool held;        /* the rest waits for the answer to the batch that is under way */
+    enum script reloaded; /* which one */
+    bool reloading;       /* nothing is sent until the script is there again */
+    unsigned batches;     /* in flight */
+    bool held;            /* the rest waits for the answer to the batch that is under way */
 };
 
 struct node {
@@ -156,6 +164,8 @@ void nodes_fini(struct redis *r);
 /* Where an op belongs, as far as is known. */
 struct lane *lane_of(struct redis *r, const struct op *op);
 unsigned shard_of(const struct redis *r, struct bytes frame);
+unsigned shard_of_env(const struct redis *r, struct bytes env);
+unsigned shard_of_op(const struct redis *r, const struct op *op);
 unsigned shard_count(const struct redis *r);
 /* What an op about a whole shard has in the place of a record's frame, which never begins so. */
 void whole_frame(unsigned shard, uint8_t out[WHOLE_FRAME_BYTES]);
@@ -187,8 +197,12 @@ struct redis {
     struct node *seed_node, *slots[SLOTS];
     int64_t slots_asked_ms;
     uint64_t epochs[SHARDS]; /* 0: never seen */
-    uint64_t fence_floor;    /* of the shard that answered last ... */
-    uint64_t fence;          /* ... and of the claims that it granted then */
+    uint64_t buffer_epochs[SHARDS];
+    bool work[SHARDS];    /* is there something to lease, as far as is known? */
+    unsigned drained;     /* the shard that was asked for something to lease last */
+    int64_t looked_ms;    /* when all shards were asked what they have */
+    uint64_t fence_floor; /* of the shard that answered last ... */
+    uint64_t fence;       /* ... and of the claims that it granted then */
     struct redis_facts facts;
 
     struct watches watches;
@@ -221,25 +235,76 @@ void reload_init(struct lane *l);
 /* Is it the error of this name? Does it promise that the script has changed nothing? */
 bool error_is(const char *text, const char *word);
 bool error_did_nothing(const char *text);
+
 /* ---- redis_step.c ---- */
 
-enum { REPLY_OPS = 4 }; /* in a step's answer: where those to the ops begin */
+/* What the ops of a batch are about. */
+enum step_kind { STEP_CLAIMS, STEP_ACCEPT, STEP_BUFFER, STEP_GATE };
+enum step_kind step_kind(enum verb verb);
+enum script step_script(enum step_kind kind);
 
-/* Ops of one shard, none about the same record. */
+/* Behind the name of a shard. */
+#define BUFFER_KEY ":buffer"
+#define INDEX_KEY ":index"
+#define GATE_KEY ":gate:"
+
+/* Ops of one kind and shard, none about the same record. */
 struct batch {
     struct command command;
     struct lane *lane;
+    enum step_kind kind;
     unsigned shard, count;
     bool asking;
     struct op *ops[BATCH_MAX];
 };
 
-uint64_t le_take(const uint8_t *at, size_t bytes); /* a number, the lowest byte first */
-void step_send(struct batch *b);                   /* may change the order of its ops */
-void step_answer(struct redis *r, struct op *op, const redisReply *reply, struct moment at);
+/* The arguments of one command, and the bytes of those that are made for it. */
+struct argv {
+    const char *at[16 + BATCH_MAX * 7];
+    size_t lens[16 + BATCH_MAX * 7];
+    int count;
+    size_t used;
+    uint8_t memory[1024 + BATCH_MAX * 160];
+};
+
+void argv_add(struct argv *a, struct bytes content);
+uint8_t *argv_room(struct argv *a); /* where the next made one begins */
+void argv_made(struct argv *a, const uint8_t *end);
+void argv_begin(struct argv *a, const struct batch *b, enum script script, unsigned keys);
+void argv_key(struct argv *a, const struct batch *b, const char *what); /* "": the shard */
+void argv_send(struct argv *a, struct batch *b);
+
+/* Numbers, the lowest byte first. */
+uint64_t le_take(const uint8_t *at, size_t bytes);
+uint8_t *le_put(uint8_t *at, uint64_t v, size_t bytes);
+uint8_t *bytes_put(uint8_t *at, struct bytes content);
+int64_t step_now_ms(const struct redis *r);   /* 0: by the server's clock */
+int64_t step_grace_ms(const struct redis *r); /* for a clock that goes back a little */
+
+void step_send(struct batch *b); /* may change the order of its ops */
+/* False: it is of another kind. */
+bool step_done(struct batch *b, const redisReply *reply);
+bool claims_done(struct batch *b, const redisReply *reply);
 /* The record behind a reply; false: it is none. The value stays in `bytes`. */
 bool record_unpack(struct bytes packed, struct record *ret_record, struct bytes *ret_value,
                    bool *ret_kept);
+
+/* ---- redis_buffer.c ---- */
+
+void accept_put(struct argv *a, const struct op *op);
+/* False: it is no entry; or out of memory, which is said in the op's err. */
+bool entry_answer(struct op *op, struct bytes packed);
+void buffer_learn_epoch(struct redis *r, unsigned shard, const redisReply *reply);
+void buffer_send(struct batch *b);
+bool buffer_done(struct batch *b, const redisReply *reply);
+bool gate_mates(const struct op *a, const struct op *b); /* may they share a step? */
+void gate_send(struct batch *b);
+bool gate_done(struct batch *b, const redisReply *reply);
+
+/* ---- redis_fan.c ---- */
+
+bool fan_takes(const struct op *op);
+void fan_start(struct redis *r, struct op *op);
 
 /* ---- redis_inbox.c ---- */
 
@@ -253,7 +318,8 @@ uint64_t inbox_heard(const struct redis *r);
 void facts_from_info(struct redis_facts *f, const char *info);
 const char *facts_unfit(const struct redis_facts *f); /* NULL: it can do the work */
 void facts_from_config(struct redis_facts *f, const redisReply *reply);
-void facts_tell(struct op *op, const struct redis_facts *f);
+bool facts_evicts(const struct redis_facts *f);
+void facts_tell(struct op *op, const struct redis_facts *f, bool evictable);
 
 /* ---- redis_walk.c ---- */
 

@@ -1,14 +1,18 @@
 -- redis.lua - core/rules.c for a shard of records, in one atomic step.
 --
--- KEYS  the shard
+-- KEYS  the shard; if something is to be accepted, the buffer of the shard and its index, too
 -- ARGV  HEAD and a prefix; the fields to read: '' and a frame per op, none twice; then runs of ops
 --       that are alike, each a RUN, the lengths of its frames, and per op
 --       claim    what of the record is the caller's: retain_ms, lease_ms, token, fingerprint
 --       publish  a token, a value; the retention is as granted
 --       other    an OP, fingerprint, and a value if flagged
+--       accept   an ASKED, id and key of an entry, a value ('': the id), the run; they have a step of
+--                their own, and the env of all of a run is behind the lengths
 -- gives now_ms, epoch, fence floor, fence of a new claim, then per op: status, header of the record as
 --       it is now, value; for short: of a claim of a new key the status alone, of a publish of what
---       was just pending that record, which begins like no status that a publish can have
+--       was just pending that record, which begins like no status that a publish can have; of an
+--       accept whose key leads to another entry, that one. After those to accepts, the epoch of the
+--       buffer.
 --
 -- A shard is a hash, so that what a step reads it reads by one HMGET, and what it writes mostly by
 -- one HSET: a command per record would cost more than everything else. Its fields:
@@ -49,6 +53,7 @@ local ENTRY = '<i8i8I2' -- due_ms, changed_at_ms, records
 local LISTS, LIST_MS = 12, 60000 -- of what is due in a minute, four, sixteen ... eight years
 local DAY_MS, ABANDONED_KEEP_MS = 86400000, 86400000
 local CLAIM, PUBLISH = 0, 1 -- kinds of runs, and as enum verb has them
+local ACCEPT = 3 -- a kind, too
 
 local now_ms, grace_ms, new_epoch, inbox, prefix_len, count = unpack(HEAD, ARGV[1])
 if now_ms == 0 then
@@ -300,11 +305,17 @@ local function rules()
         return OK + CHANGED, write(''), ''
     end
 
+    local function version()
+        if not is_live() then return 0 end
+        return r.fence * 2 + (r.state == DONE and 1 or 0)
+    end
+
     local function forget()
         if not is_live() then
             if r.state ~= 0 then return drop(ABSENT) end
             return ABSENT, '', ''
         end
+        if q.seen ~= 0 and version() ~= q.seen then return lost() end
         local owned = r.state == PENDING and now_ms < r.lease_until_ms
         if owned and not q.force then return keep(IN_PROGRESS) end
         return drop(OK)
@@ -314,11 +325,6 @@ local function rules()
         if not is_live() then return ABSENT, '', '' end
         if r.state == DONE then return finished() end
         return keep(IN_PROGRESS)
-    end
-
-    local function version()
-        if not is_live() then return 0 end
-        return r.fence * 2 + (r.state == DONE and 1 or 0)
     end
 
     -- Leaves the asking process's inbox unless there is something to tell already. A record that is
@@ -463,6 +469,12 @@ local function rules()
         return decide(PUBLISH, key, raw)
     end
 
+    -- A publish that says how long, if it does.
+    function by_rules.accept(key, raw, token, content, retain_ms)
+        q.alone, q.token, q.retain_ms, q.value = false, token, retain_ms, content
+        return decide(PUBLISH, key, raw)
+    end
+
     function by_rules.other(key, raw, op, content)
         local verb, flags, token, lease_ms, retain_ms, seen, fingerprint_len = unpack(OP, op)
         if byte(key) == 0 and verb == EXPIRE then return expire_due() end
@@ -519,31 +531,41 @@ local function claims(last, lengths, waits, lease_ms, retain_ms)
     note_run(lease_ms, first, last, lengths, all, 17, 17)
 end
 
--- The short way: pending, not kept, watched by nobody; by its owner, in time.
+-- The short way: pending, not kept, watched by nobody; by its owner, in time. Gives the record as it
+-- was; nil: it is for the rules. `given_ms`: how long to keep it; nil: as granted.
+local done = '\2\1\0\0' .. pack('<i8', now_ms)
+
+local function publish_short(key, raw, token, content, given_ms)
+    if not raw or #raw < 69 or find(raw, '\1\0\0\0', 1, true) ~= 1
+        or find(raw, token, 53, true) ~= 53 then
+        return nil
+    end
+    local lease_until_ms, retain_ms = unpack('<i8i8', raw, 29)
+    local keep_ms = retain_ms > ABANDONED_KEEP_MS and retain_ms or ABANDONED_KEEP_MS
+    if now_ms >= lease_until_ms + keep_ms or #raw ~= 69 + byte(raw, 69) then return nil end
+    local rest
+    if given_ms then
+        rest, retain_ms = sub(raw, 13, 36) .. pack('<i8', given_ms) .. sub(raw, 45), given_ms
+    else
+        rest = sub(raw, 13)
+    end
+    fields[field_count + 1], fields[field_count + 2] = key, done .. rest .. content
+    field_count = field_count + 2
+    if now_ms + retain_ms > until_ms then needed_until(now_ms + retain_ms) end
+    if not shortest_ms or retain_ms < shortest_ms then shortest_ms = retain_ms end
+    return raw
+end
+
 local function publishes(last, lengths)
-    local done = '\2\1\0\0' .. pack('<i8', now_ms)
     local first, all = i, true
     shortest_ms = nil
     for i = first, last do
-        local raw, token, content = raws[1 + i], ARGV[at], ARGV[at + 1]
-        local answer
+        local key, raw, token, content = ARGV[2 + i], raws[1 + i], ARGV[at], ARGV[at + 1]
+        local answer = publish_short(key, raw, token, content)
         at = at + 2
-        if raw and #raw >= 69 and find(raw, '\1\0\0\0', 1, true) == 1
-            and find(raw, token, 53, true) == 53 then
-            local lease_until_ms, retain_ms = unpack('<i8i8', raw, 29)
-            local keep_ms = retain_ms > ABANDONED_KEEP_MS and retain_ms or ABANDONED_KEEP_MS
-            if now_ms < lease_until_ms + keep_ms and #raw == 69 + byte(raw, 69) then
-                fields[field_count + 1] = ARGV[2 + i]
-                fields[field_count + 2] = done .. sub(raw, 13) .. content
-                field_count = field_count + 2
-                if now_ms + retain_ms > until_ms then needed_until(now_ms + retain_ms) end
-                if not shortest_ms or retain_ms < shortest_ms then shortest_ms = retain_ms end
-                answer = raw
-            end
-        end
         if not answer then
             by_rules, all = by_rules or rules(), false
-            answer = by_rules.publish(ARGV[2 + i], raw, token, content)
+            answer = by_rules.publish(key, raw, token, content)
         end
         answers[4 + i] = answer
     end
@@ -565,6 +587,136 @@ local function others(last)
     end
 end
 
+-- Publishes claims and puts entries into the buffer of one env, each with its claim or not at all.
+-- Whatever can fail comes before the first write. Made only for a step that accepts; what is stored,
+-- and how it is found, is in redis_buffer.lua.
+local accepts
+if KEYS[2] then
+    local buffer, index = KEYS[2], KEYS[3]
+    local META = '<c8I8'
+    local ASKED, UNCLAIMED, VALUE = '<c16i8B', 1, 2 -- token, retain_ms, flags
+    local HEADER, HEADER_BYTES = '<BI8I4i8>I8<i8i8c16', 61
+    local ENTRY = '<BI8I4i8BI4'
+    local QUEUED, LEASED, WRITTEN, LAPSED = 1, 2, 3, 4
+    local CACHED, LOST, OK, STORED, FAILED = 2, 7, 8, 64, 255
+    local NEW, NOBODY = pack('<BI8I4i8', QUEUED, 0, 0, now_ms), string.rep('\0', 8 + 8 + 16)
+    local char = string.char
+
+    local function lives(header)
+        if not header or #header < HEADER_BYTES then return false end
+        local state, _, _, _, _, until_ms = unpack(HEADER, header)
+        return state ~= WRITTEN or now_ms < until_ms
+    end
+
+    -- The answer that tells who has the key; nil: nobody.
+    local function told(env, id, header, run, changes)
+        if not lives(header) then return nil end
+        local state, rev, attempts, accepted_at_ms, _, until_ms, lease_ms = unpack(HEADER, header)
+        local left_ms = until_ms - now_ms
+        if state == WRITTEN then return nil end
+        if state == LAPSED or state == LEASED and (left_ms <= 0 or left_ms > lease_ms) then
+            state = QUEUED
+        end
+        return char(CACHED) .. pack(ENTRY, state, rev, attempts, accepted_at_ms, #env, #run)
+            .. env .. id .. run .. changes
+    end
+
+    local buffer_epoch, seq, known = new_epoch, 0, nil
+
+    accepts = function(last, lengths, env)
+        local prefix = char(#env) .. env
+        local h, k, r, x = 'h' .. prefix, 'k' .. prefix, 'r' .. prefix, 'i' .. prefix
+        local q = 'q' .. prefix .. '\1'
+        local asked, n = { '' }, 1
+        for at = at, at + 5 * (last - i), 5 do
+            asked[n + 1] = h .. ARGV[at + 1]
+            n = n + 1
+            if ARGV[at + 2] ~= '' then
+                asked[n + 1] = k .. ARGV[at + 2]
+                n = n + 1
+            end
+        end
+        local found = call('HMGET', buffer, _G.unpack(asked))
+        if known == nil then
+            call('ZCARD', index) -- whatever else it is, it says so now
+            known = found[1]
+            if known then buffer_epoch, seq = unpack(META, known) end
+        end
+
+        local sets, set_count, members, member_count = {}, 0, {}, 0
+        local staged = {} -- what was found, and what this step will write
+        for i = 1, n do staged[asked[i]] = found[i] end
+
+        local function bound_to(id)
+            if staged[r .. id] then return told(env, id, staged[h .. id], staged[r .. id], '') end
+            local found = call('HMGET', buffer, h .. id, r .. id, 'c' .. prefix .. id)
+            return told(env, id, found[1], found[2] or '', found[3] or '')
+        end
+
+        local function store(id, key, key_field, run)
+            seq = seq + 1
+            local place, header_field, run_field = pack('>I8', seq), h .. id, r .. id
+            local header = NEW .. place .. NOBODY .. key
+            sets[set_count + 1], sets[set_count + 2] = header_field, header
+            sets[set_count + 3], sets[set_count + 4] = run_field, run
+            staged[header_field], staged[run_field] = header, run
+            set_count = set_count + 4
+            if key ~= '' then
+                sets[set_count + 1], sets[set_count + 2] = key_field, id
+                staged[key_field] = id
+                set_count = set_count + 2
+            end
+            members[member_count + 1], members[member_count + 2] = 0, x .. id
+            members[member_count + 3], members[member_count + 4] = 0, q .. place .. id
+            member_count = member_count + 4
+        end
+
+        -- A claim that is somebody else's does not matter to what is there already.
+        local function accept(i, asks, id, key, value, run)
+            local token, retain_ms, flags = unpack(ASKED, asks)
+            local key_field = key ~= '' and k .. key
+            local bound = key_field and staged[key_field]
+            local cached = bound and bound ~= id and bound_to(bound)
+            if cached then return cached end
+            local there, status, answer = lives(staged[h .. id]), OK, ''
+            if flags % 2 ~= UNCLAIMED then
+                local content = flags >= VALUE and (value == '' and id or value) or nil
+                local raw, frame = raws[1 + i], ARGV[2 + i]
+                answer = content
+                    and publish_short(frame, raw, token, content, retain_ms >= 0 and retain_ms)
+                if answer then
+                    if not there then store(id, key, key_field, run) end
+                    return answer
+                end
+                by_rules = by_rules or rules()
+                answer = by_rules.accept(frame, raw, token, content, retain_ms)
+                status, answer = byte(answer), sub(answer, 2)
+            end
+            if status == FAILED or status == LOST and not there then return char(status) .. answer end
+            if status == LOST then status = OK end
+            if there then return char(status) .. answer end
+            store(id, key, key_field, run)
+            return char(status + STORED) .. answer
+        end
+
+        shortest_ms = nil
+        local first = i
+        for i = first, last do
+            answers[4 + i] =
+                accept(i, ARGV[at], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3], ARGV[at + 4])
+            at = at + 5
+        end
+        if shortest_ms then note_run(shortest_ms, first, last, lengths, false, 24, 1) end
+        if set_count > 0 then
+            known = true
+            sets[set_count + 1], sets[set_count + 2] = '', pack(META, buffer_epoch, seq)
+            call('HSET', buffer, _G.unpack(sets))
+            call('ZADD', index, _G.unpack(members))
+        end
+        answers[5 + count] = known and buffer_epoch or ''
+    end
+end
+
 while i <= count do
     local kind, waits, lease_ms, retain_ms, run, lengths_at = unpack(RUN, ARGV[at])
     local lengths, last = sub(ARGV[at], lengths_at), i + run - 1
@@ -573,6 +725,8 @@ while i <= count do
         claims(last, lengths, waits, lease_ms, retain_ms)
     elseif kind == PUBLISH then
         publishes(last, lengths)
+    elseif kind == ACCEPT then
+        accepts(last, sub(lengths, 1, 2 * run), sub(lengths, 2 * run + 1))
     else
         others(last)
     end

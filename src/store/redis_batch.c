@@ -17,16 +17,6 @@ enum {
 
 /* ---- what was answered ---- */
 
-/* The epoch of a shard goes with its records: another one means that they were forgotten. */
-static void learn_epoch(struct redis *r, unsigned shard, const redisReply *reply)
-{
-    uint64_t epoch;
-    if (reply->type != REDIS_REPLY_STRING || reply->len != sizeof epoch) return;
-    memcpy(&epoch, reply->str, sizeof epoch);
-    if (r->epochs[shard] && r->epochs[shard] != epoch) r->base.epoch = epoch;
-    r->epochs[shard] = epoch;
-}
-
 /* A WATCH that found nothing new, while word came that could be newer. */
 static bool is_doubtful(const struct op *op)
 {
@@ -61,19 +51,6 @@ void redis_settle(struct redis *r, struct op *op)
         struct op *done = container_of(at, struct op, link);
         if (done != op) r->base.loop->owed++; /* it was parked */
         redis_finish(r, done);
-    }
-}
-
-static void batch_done(struct batch *b, const redisReply *reply)
-{
-    struct redis *r = b->lane->node->redis;
-    struct moment at = { .now_ms = reply->element[0]->integer };
-    learn_epoch(r, b->shard, reply->element[1]);
-    r->fence_floor = (uint64_t)reply->element[2]->integer;
-    r->fence = (uint64_t)reply->element[3]->integer;
-    for (unsigned i = 0; i < b->count; i++) {
-        step_answer(r, b->ops[i], reply->element[REPLY_OPS + i], at);
-        redis_settle(r, b->ops[i]);
     }
 }
 
@@ -115,7 +92,7 @@ static void reloaded(struct command *command, struct conn *c, const redisReply *
     if (reply->type == REDIS_REPLY_ERROR)
         redis_refuse_all(l->node->redis, &l->again, ERR_UNAVAILABLE, reply->str);
     else
-        snprintf(l->conn.sha, sizeof l->conn.sha, "%s", reply->str ? reply->str : "");
+        snprintf(l->conn.sha[l->reloaded], SHA_BYTES, "%s", reply->str ? reply->str : "");
 }
 
 static void reload_over(struct command *command)
@@ -139,8 +116,9 @@ static void batch_without_script(struct batch *b)
     batch_requeue(b, l, &l->again);
     if (l->reloading) return;
     l->reloading = true;
-    const char *argv[] = { "SCRIPT", "LOAD", redis_script };
-    size_t lens[] = { 6, 4, strlen(redis_script) };
+    l->reloaded = step_script(b->kind);
+    const char *argv[] = { "SCRIPT", "LOAD", redis_scripts[l->reloaded] };
+    size_t lens[] = { 6, 4, strlen(argv[2]) };
     l->reload.deadline_ms =
         l->node->redis->base.loop->now_ms + l->node->redis->options.timeout_ms;
     conn_send(&l->conn, &l->reload, 3, argv, lens);
@@ -229,12 +207,9 @@ static void batch_answered(struct command *command, struct conn *c, const redisR
         batch_failed(b, why);
     else if (reply->type == REDIS_REPLY_ERROR)
         batch_refused(b, reply->str);
-    else if (reply->type != REDIS_REPLY_ARRAY ||
-             reply->elements != REPLY_OPS + (size_t)b->count)
+    else if (!step_done(b, reply))
         batch_failed(b, &(struct err){ .code = ERR_AMBIGUOUS,
                                        .text = "redis: an answer of another kind" });
-    else
-        batch_done(b, reply);
 }
 
 static void batch_gone(struct command *command)
@@ -262,6 +237,7 @@ struct frames {
 static bool frames_add(struct frames *f, const struct redis *r, const struct op *op)
 {
     if (op->frame.len == 0) return true; /* about no record */
+    if (op->verb == VERB_ACCEPT && op->buffer->unclaimed) return true;
     size_t slots = sizeof f->ops / sizeof f->ops[0];
     size_t at = (size_t)siphash13(r->seed, op->frame) % slots;
     for (; f->ops[at]; at = (at + 1) % slots)
@@ -283,8 +259,15 @@ static unsigned batch_most(struct lane *l, struct list *queue)
     return l->held ? known / 2 : BATCH_MAX;
 }
 
-/* Takes the first op and those of its shard, one per record: what is decided twice in a step would
- * have to be read twice. Who is about the whole shard goes alone. */
+/* May they share a step? */
+static bool is_mate(const struct batch *b, const struct op *op)
+{
+    if (step_kind(op->verb) != b->kind) return false;
+    return b->kind != STEP_GATE || gate_mates(b->ops[0], op);
+}
+
+/* Takes the first op and its mates of the same shard, one per record: what is decided twice in a step
+ * would have to be read twice. Who is about the whole shard goes alone. */
 static void batch_fill(struct batch *b, struct list *queue)
 {
     struct redis *r = b->lane->node->redis;
@@ -293,13 +276,15 @@ static void batch_fill(struct batch *b, struct list *queue)
     bool alone = false;
     list_each (queue, at) {
         struct op *op = container_of(at, struct op, link);
-        unsigned shard = shard_of(r, op->frame);
+        unsigned shard = shard_of_op(r, op);
         bool whole = is_whole_frame(op->frame);
         if (b->count == 0) {
             b->shard = shard;
+            b->kind = step_kind(op->verb);
             alone = whole;
         }
-        if (shard == b->shard && (b->count == 0 || !whole) && frames_add(&frames, r, op)) {
+        bool fits = b->count == 0 || (!whole && is_mate(b, op));
+        if (shard == b->shard && fits && frames_add(&frames, r, op)) {
             link_remove(at);
             b->ops[b->count++] = op;
             if (op->verb == VERB_WATCH) list_append(&r->asked, &op->link);

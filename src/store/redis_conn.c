@@ -7,7 +7,7 @@
  * resolve names without blocking (getaddrinfo() is asked once per attempt: where the resolver may
  * hang, give an address).
  *
- * The greeting (AUTH, SELECT, INFO, SCRIPT LOAD) goes out as one pipeline with the connection.
+ * The greeting (AUTH, SELECT, INFO, SCRIPT LOADs) goes out as one pipeline with the connection.
  *
  * hiredis connects and parses. Commands are written here, because hiredis sends them by write(),
  * and a peer that has gone would end the program that hosts us by SIGPIPE. */
@@ -188,12 +188,12 @@ enum greeting_step {
     GREET_SELECT,
     GREET_INFO,
     GREET_CONFIG,
-    GREET_SCRIPT,
     GREET_SLOTS,
+    GREET_SCRIPT, /* and those behind it: one each */
 };
 
 /* False: it could not be sent; the caller has to give the connection up. */
-static bool greet(struct conn *c, enum greeting_step step, int argc, const char **argv)
+static bool greet(struct conn *c, unsigned step, int argc, const char **argv)
 {
     size_t lens[4];
     for (int i = 0; i < argc; i++) lens[i] = strlen(argv[i]);
@@ -214,6 +214,7 @@ static bool introduced(struct conn *c, const char *info)
         return false;
     }
     r->clustered = r->facts.cluster;
+    c->evicts = facts_evicts(&r->facts);
     if (!r->clustered) return true;
     if (greet(c, GREET_SLOTS, 2, (const char *[]){ "CLUSTER", "SLOTS" }))
         conn_flush(c);
@@ -242,8 +243,8 @@ static void greeted(struct command *command, struct conn *c, const redisReply *r
     }
     if (g->step == GREET_INFO && !introduced(c, reply->str ? reply->str : "")) return;
     if (g->step == GREET_CONFIG) facts_from_config(&c->redis->facts, reply);
-    if (g->step == GREET_SCRIPT && reply->str)
-        snprintf(c->sha, sizeof c->sha, "%s", reply->str);
+    if (g->step >= GREET_SCRIPT && reply->str)
+        snprintf(c->sha[g->step - GREET_SCRIPT], SHA_BYTES, "%s", reply->str);
     if (g->step == GREET_SLOTS) slots_learn(c, reply);
     if (++c->greeted == c->greetings_sent) greeting_over(c);
 }
@@ -258,9 +259,12 @@ static bool greet_by_name(struct conn *c)
 
 static bool greet_for_work(struct conn *c)
 {
-    return greet(c, GREET_CONFIG, 3, (const char *[]){ "CONFIG", "GET", "appendfsync" }) &&
-           greet(c, GREET_CONFIG, 3, (const char *[]){ "CONFIG", "GET", "save" }) &&
-           greet(c, GREET_SCRIPT, 3, (const char *[]){ "SCRIPT", "LOAD", redis_script });
+    bool sent = greet(c, GREET_CONFIG, 3, (const char *[]){ "CONFIG", "GET", "appendfsync" }) &&
+                greet(c, GREET_CONFIG, 3, (const char *[]){ "CONFIG", "GET", "save" });
+    for (unsigned i = 0; sent && i < SCRIPTS; i++)
+        sent = greet(c, GREET_SCRIPT + i, 3,
+                     (const char *[]){ "SCRIPT", "LOAD", redis_scripts[i] });
+    return sent;
 }
 
 static void greet_all(struct conn *c)

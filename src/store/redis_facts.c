@@ -80,6 +80,32 @@ static void tell_persistence(struct op *op, const struct redis_facts *f)
         fact_add(op, FACT_OK, "persistence", alone, "none: a restart forgets everything");
 }
 
+bool facts_evicts(const struct redis_facts *f)
+{
+    return f->limited && f->policy[0] && strcmp(f->policy, "noeviction") != 0;
+}
+
+/* What was accepted into the buffer is nowhere else until a drainer has written it. */
+static void tell_buffer(struct op *op, const struct redis_facts *f, bool evictable)
+{
+    static const char always[] = "appendonly yes and appendfsync always lose nothing";
+    if (facts_evicts(f) && !evictable)
+        fact_add(op, FACT_WARN, "buffer",
+                 "maxmemory-policy noeviction, or evictable=1 in the URL",
+                 "refused: %s may drop what was accepted", f->policy);
+    else if (facts_evicts(f))
+        fact_add(op, FACT_WARN, "buffer", "maxmemory-policy noeviction",
+                 "%s may drop what was accepted", f->policy);
+    else if (f->aof && strcmp(f->fsync, "always") == 0)
+        fact_add(op, FACT_OK, "buffer", NULL, "what was accepted survives a crash");
+    else if (f->aof)
+        fact_add(op, FACT_OK, "buffer", always, "a crash may lose %s of what was accepted",
+                 strcmp(f->fsync, "everysec") == 0 ? "the last second" : "some");
+    else
+        fact_add(op, FACT_OK, "buffer", always,
+                 "a crash loses what was accepted and not written yet");
+}
+
 static void tell_eviction(struct op *op, const struct redis_facts *f)
 {
     if (!f->policy[0])
@@ -93,7 +119,7 @@ static void tell_eviction(struct op *op, const struct redis_facts *f)
             "%s%s", f->policy, f->limited ? "" : " (no maxmemory: nothing is evicted)");
 }
 
-void facts_tell(struct op *op, const struct redis_facts *f)
+void facts_tell(struct op *op, const struct redis_facts *f, bool evictable)
 {
     if (!f->known) return;
     fact_add(op, FACT_OK, "server", NULL, "redis %s%s", f->version,
@@ -101,4 +127,5 @@ void facts_tell(struct op *op, const struct redis_facts *f)
     if (f->replica) fact_add(op, FACT_FAIL, "role", "point the URL at the master", "a replica");
     tell_persistence(op, f);
     tell_eviction(op, f);
+    tell_buffer(op, f, evictable);
 }

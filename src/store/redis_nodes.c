@@ -2,11 +2,13 @@
  *
  * A single server has one shard with everything in it. In a cluster a record belongs to one of
  * SHARDS shards by its key. A shard is one Redis key, `prefix:{7}`. So whatever one step touches is
- * on one server, and a step may carry several records of a shard.
+ * on one server, and a step may carry several records of a shard. What is claimed for an env, its
+ * buffer and its gate are in one shard, `prefix:{7}:buffer` and so on: a run is accepted and its
+ * claim published by one step.
  *
  * What is known of the cluster is corrected by the servers (MOVED, and ASK while a slot moves: a shard
- * is one key, so it is always whole, here or there), and asked for again, of any server that is
- * there, when one is not. */
+ * is one key, so it is always whole, here or there; a step that needs several is refused while they
+ * are on both sides), and asked for again, of any server that is there, when one is not. */
 #include "base/check.h"
 #include "base/map.h"
 #include "store/redis.h"
@@ -46,11 +48,48 @@ bool is_whole_frame(struct bytes frame)
 }
 
 /* The same in every process, so the hash has a fixed seed. */
+static unsigned shard_by(struct bytes content)
+{
+    return (unsigned)(siphash13((uint64_t[2]){ 0, 0 }, content) % SHARDS);
+}
+
+/* A scope that begins so is that of an env: nobody else can have one. */
+static bool is_of_env(struct bytes frame)
+{
+    return frame.len > 1 && frame.data[0] < frame.len && frame.data[1] == '@';
+}
+
 unsigned shard_of(const struct redis *r, struct bytes frame)
 {
     if (!r->clustered) return 0;
     if (is_whole_frame(frame)) return frame.data[1] | (unsigned)frame.data[2] << 8;
-    return (unsigned)(siphash13((uint64_t[2]){ 0, 0 }, frame) % SHARDS);
+    if (is_of_env(frame)) return shard_by(bytes_of(frame.data + 1, frame.data[0]));
+    return shard_by(frame);
+}
+
+unsigned shard_of_env(const struct redis *r, struct bytes env)
+{
+    uint8_t scope[1 + ENV_BYTES_MAX] = "@";
+    CHECK(env.len <= ENV_BYTES_MAX);
+    if (env.len) memcpy(scope + 1, env.data, env.len);
+    return r->clustered ? shard_by(bytes_of(scope, 1 + env.len)) : 0;
+}
+
+static bool is_about_env(const struct op *op)
+{
+    if (op->verb == VERB_GATE) return true;
+    return verb_is_buffer(op->verb) && !is_whole_frame(op->frame);
+}
+
+static struct bytes env_of(const struct op *op)
+{
+    return op->verb == VERB_GATE ? op->gate->env : op->buffer->env;
+}
+
+unsigned shard_of_op(const struct redis *r, const struct op *op)
+{
+    if (is_about_env(op)) return shard_of_env(r, env_of(op));
+    return shard_of(r, op->frame);
 }
 
 static unsigned slot_of_shard(unsigned shard)
@@ -64,11 +103,12 @@ struct lane *lane_of(struct redis *r, const struct op *op)
 {
     struct node *node = r->seed_node;
     if (r->clustered) {
-        struct node *owner = r->slots[slot_of_shard(shard_of(r, op->frame))];
+        struct node *owner = r->slots[slot_of_shard(shard_of_op(r, op))];
         if (owner) node = owner;
     }
     if (r->options.lanes == 1) return &node->lanes[0];
-    return &node->lanes[siphash13(r->seed, op->frame) % r->options.lanes];
+    struct bytes by = op->frame.len || !is_about_env(op) ? op->frame : env_of(op);
+    return &node->lanes[siphash13(r->seed, by) % r->options.lanes];
 }
 
 static struct node *node_new(struct redis *r, const char *host, int port)

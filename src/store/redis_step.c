@@ -1,6 +1,6 @@
-/* redis_step.c - a batch as a call of redis.lua, and what its answer says of each op.
+/* redis_step.c - a batch as a call of a script, and what its answer says of each op.
  *
- * Here and in the script are the two ends of one format: ARGV, a packed record, an answer. */
+ * Here and in redis.lua are the two ends of one format: ARGV, a packed record, an answer. */
 #include "store/redis.h"
 
 #include "base/check.h"
@@ -8,16 +8,15 @@
 #include <stdio.h>
 
 enum {
-    OP_BYTES = 43,
-    RUN_BYTES = 20,
     GRACE_MS = 60000,
     GRACE_TEST_MS = 86400000, /* of tests that move the clock, back, too */
-    KEY_BYTES = 100,          /* of a shard */
+    REPLY_OPS = 4,            /* where the answers to the ops begin */
     FLAG_FORCE = 1,
     FLAG_VALUE = 2,
     STATUS_OUTCOME = 15,
     STATUS_CHANGED = 16,
     STATUS_TAKEN_OVER = 32,
+    STATUS_STORED = 64,
     STATUS_FAILED = 255,
 };
 
@@ -105,6 +104,7 @@ static void answer_published(struct op *op, struct bytes packed, struct moment a
     }
     record.state = RECORD_DONE;
     record.done_at_ms = at.now_ms;
+    if (op->in.retain_ms >= 0) record.retain_ms = op->in.retain_ms;
     record.value = blob_ref(op->in.value);
     answer_changed(op, OUTCOME_OK, record, at);
     if (!op->out.value) blob_unref(record.value);
@@ -120,7 +120,26 @@ static void answer_whole(struct redis *r, struct op *op, struct bytes packed, st
     if (!op->out.value) err_set(&op->err, ERR_NOMEM, "out of memory for the answer");
 }
 
-void step_answer(struct redis *r, struct op *op, const redisReply *reply, struct moment at)
+/* What was accepted, or who has its key. */
+static void answer_accepted(struct op *op, struct bytes packed, struct moment at)
+{
+    op->buffer->now_ms = at.now_ms;
+    if (packed.data[0] == RECORD_PENDING) {
+        answer_published(op, packed, at);
+        return;
+    }
+    if (packed.data[0] != OUTCOME_CACHED) {
+        answer_take(op, packed, at);
+        op->changed = packed.data[0] & (STATUS_CHANGED | STATUS_STORED);
+        return;
+    }
+    op->out.outcome = OUTCOME_CACHED;
+    if (!entry_answer(op, bytes_of(packed.data + 1, packed.len - 1)) && !op->err.code)
+        err_set(&op->err, ERR_CORRUPT, "redis: the script gave an answer of another kind");
+}
+
+static void step_answer(struct redis *r, struct op *op, const redisReply *reply,
+                        struct moment at)
 {
     op_clear_answer(op);
     struct bytes packed = bytes_of(reply->str, reply->len);
@@ -129,6 +148,8 @@ void step_answer(struct redis *r, struct op *op, const redisReply *reply, struct
     else if (packed.data[0] == STATUS_FAILED)
         err_set(&op->err, ERR_CORRUPT, "redis: the key of this record: %.*s",
                 (int)packed.len - 1, packed.data + 1);
+    else if (op->verb == VERB_ACCEPT)
+        answer_accepted(op, packed, at);
     else if (is_whole_frame(op->frame))
         answer_whole(r, op, packed, at);
     else if (op->verb == VERB_CLAIM && packed.len == 1 && packed.data[0] & STATUS_CHANGED)
@@ -138,89 +159,138 @@ void step_answer(struct redis *r, struct op *op, const redisReply *reply, struct
     else
         answer_take(op, packed, at);
     if (op->out.outcome != OUTCOME_IN_PROGRESS) op->heard = 0;
-    if (op->wants_facts) facts_tell(op, &r->facts);
+    if (op->wants_facts) facts_tell(op, &r->facts, r->options.evictable);
     op->epoch = r->base.epoch;
+}
+
+/* The epoch of a shard goes with its records: another one means that they were forgotten. */
+static void learn_epoch(struct redis *r, unsigned shard, const redisReply *reply)
+{
+    uint64_t epoch;
+    if (reply->type != REDIS_REPLY_STRING || reply->len != sizeof epoch) return;
+    memcpy(&epoch, reply->str, sizeof epoch);
+    if (r->epochs[shard] && r->epochs[shard] != epoch) r->base.epoch = epoch;
+    r->epochs[shard] = epoch;
+}
+
+/* Of an accept, the epoch of the buffer comes last. */
+bool claims_done(struct batch *b, const redisReply *reply)
+{
+    struct redis *r = b->lane->node->redis;
+    bool accepts = b->kind == STEP_ACCEPT;
+    if (reply->elements != REPLY_OPS + (size_t)b->count + accepts) return false;
+    struct moment at = { .now_ms = reply->element[0]->integer };
+    learn_epoch(r, b->shard, reply->element[1]);
+    if (accepts) {
+        buffer_learn_epoch(r, b->shard, reply->element[REPLY_OPS + b->count]);
+        r->work[b->shard] = true;
+    }
+    r->fence_floor = (uint64_t)reply->element[2]->integer;
+    r->fence = (uint64_t)reply->element[3]->integer;
+    for (unsigned i = 0; i < b->count; i++) {
+        step_answer(r, b->ops[i], reply->element[REPLY_OPS + i], at);
+        redis_settle(r, b->ops[i]);
+    }
+    return true;
 }
 
 /* ---- arguments ---- */
 
-static uint8_t *put_le(uint8_t *at, uint64_t v, size_t bytes)
+extern const char redis_script[], redis_buffer_script[], redis_gate_script[];
+const char *const redis_scripts[SCRIPTS] = { redis_script, redis_buffer_script,
+                                             redis_gate_script };
+
+uint8_t *le_put(uint8_t *at, uint64_t v, size_t bytes)
 {
     for (size_t i = 0; i < bytes; i++, v >>= 8) *at++ = (uint8_t)v;
     return at;
 }
 
-static uint8_t *put_bytes(uint8_t *at, struct bytes content)
+uint8_t *bytes_put(uint8_t *at, struct bytes content)
 {
     if (content.len) memcpy(at, content.data, content.len);
     return at + content.len;
 }
 
-/* The arguments of one command, and the bytes of those that are made for it. */
-struct argv {
-    const char *at[6 + BATCH_MAX * 4];
-    size_t lens[6 + BATCH_MAX * 4];
-    int count;
-    size_t used;
-    uint8_t
-        memory[KEY_BYTES * 2 + BATCH_MAX * (RUN_BYTES + 2 + OP_BYTES + FINGERPRINT_BYTES_MAX)];
-};
-
-static void argv_add(struct argv *a, const void *data, size_t len)
+void argv_add(struct argv *a, struct bytes content)
 {
-    a->at[a->count] = data ? data : "";
-    a->lens[a->count++] = len;
+    CHECK((size_t)a->count < sizeof a->at / sizeof a->at[0]);
+    a->at[a->count] = content.data ? (const char *)content.data : "";
+    a->lens[a->count++] = content.len;
 }
 
-/* Where the next made one begins. */
-static uint8_t *argv_room(struct argv *a)
+uint8_t *argv_room(struct argv *a)
 {
     return a->memory + a->used;
 }
 
-static void argv_made(struct argv *a, const uint8_t *end)
+void argv_made(struct argv *a, const uint8_t *end)
 {
     size_t len = (size_t)(end - argv_room(a));
-    argv_add(a, argv_room(a), len);
+    argv_add(a, bytes_of(argv_room(a), len));
     a->used += len;
     CHECK(a->used <= sizeof a->memory);
 }
 
-static void put_shard(struct argv *a, const struct redis *r, unsigned shard)
+void argv_key(struct argv *a, const struct batch *b, const char *what)
 {
     char *at = (char *)argv_room(a);
-    argv_made(a, (uint8_t *)at + sprintf(at, "%s:{%u}", r->options.prefix, shard));
+    const char *prefix = b->lane->node->redis->options.prefix;
+    argv_made(a, (uint8_t *)at + sprintf(at, "%s:{%u}%s", prefix, b->shard, what));
+}
+
+void argv_begin(struct argv *a, const struct batch *b, enum script script, unsigned keys)
+{
+    a->count = 0;
+    a->used = 0;
+    argv_add(a, bytes_of("EVALSHA", 7));
+    argv_add(a, bytes_str(b->lane->conn.sha[script]));
+    argv_made(a, le_put(argv_room(a), '0' + keys, 1));
+}
+
+void argv_send(struct argv *a, struct batch *b)
+{
+    conn_send(&b->lane->conn, &b->command, a->count, a->at, a->lens);
+}
+
+int64_t step_now_ms(const struct redis *r)
+{
+    return r->env.wall_rules ? clock_now_ms(&r->env.wall) : 0;
+}
+
+int64_t step_grace_ms(const struct redis *r)
+{
+    return r->env.wall_rules ? GRACE_TEST_MS : GRACE_MS;
 }
 
 static void put_head(struct argv *a, const struct batch *b)
 {
     struct redis *r = b->lane->node->redis;
-    int64_t now_ms = r->env.wall_rules ? clock_now_ms(&r->env.wall) : 0;
     size_t prefix_len = strlen(r->options.prefix);
-    uint8_t *at = put_le(argv_room(a), (uint64_t)now_ms, 8);
-    at = put_le(at, r->env.wall_rules ? GRACE_TEST_MS : GRACE_MS, 8);
-    at = put_le(at, rng_u64(r->env.rng) | 1, 8);
-    at = put_bytes(at, bytes_of(r->inbox, INBOX_BYTES));
-    at = put_le(at, prefix_len, 1);
-    at = put_le(at, b->count, 2);
-    argv_made(a, put_bytes(at, bytes_of(r->options.prefix, prefix_len)));
+    uint8_t *at = le_put(argv_room(a), (uint64_t)step_now_ms(r), 8);
+    at = le_put(at, (uint64_t)step_grace_ms(r), 8);
+    at = le_put(at, rng_u64(r->env.rng) | 1, 8);
+    at = bytes_put(at, bytes_of(r->inbox, INBOX_BYTES));
+    at = le_put(at, prefix_len, 1);
+    at = le_put(at, b->count, 2);
+    argv_made(a, bytes_put(at, bytes_of(r->options.prefix, prefix_len)));
 }
 
 static void put_fields(struct argv *a, const struct batch *b)
 {
-    argv_add(a, "", 0);
-    for (unsigned i = 0; i < b->count; i++)
-        argv_add(a, b->ops[i]->frame.data, b->ops[i]->frame.len);
+    argv_add(a, bytes_of(NULL, 0));
+    for (unsigned i = 0; i < b->count; i++) argv_add(a, b->ops[i]->frame);
 }
 
 /* ---- runs: ops that the script can go through without looking at each ---- */
 
-enum run_kind { RUN_CLAIM, RUN_PUBLISH, RUN_OTHER };
+enum run_kind { RUN_CLAIM, RUN_PUBLISH, RUN_OTHER, RUN_ACCEPT };
 
 static enum run_kind kind_of(const struct op *op)
 {
     if (op->verb == VERB_CLAIM && !op->in.force) return RUN_CLAIM;
     if (op->verb == VERB_PUBLISH && op->in.value && op->in.retain_ms < 0) return RUN_PUBLISH;
+    if (op->verb == VERB_ACCEPT) return RUN_ACCEPT;
     return RUN_OTHER;
 }
 
@@ -228,6 +298,7 @@ static bool is_alike(const struct op *a, const struct op *b)
 {
     enum run_kind kind = kind_of(a);
     if (kind != kind_of(b)) return false;
+    if (kind == RUN_ACCEPT) return bytes_eq(a->buffer->env, b->buffer->env);
     if (kind != RUN_CLAIM) return true;
     return a->in.lease_ms == b->in.lease_ms && a->in.retain_ms == b->in.retain_ms &&
            a->waits == b->waits;
@@ -249,22 +320,21 @@ static unsigned run_gather(struct batch *b, unsigned first)
 static void put_claim(struct argv *a, const struct op *op)
 {
     const struct request *in = &op->in;
-    uint8_t *at = put_le(argv_room(a), (uint64_t)in->retain_ms, 8);
-    at = put_le(at, (uint64_t)in->lease_ms, 8);
-    at = put_bytes(at, bytes_of(in->token.bytes, 16));
-    at = put_le(at, in->fingerprint.len, 1);
-    argv_made(a, put_bytes(at, in->fingerprint));
+    uint8_t *at = le_put(argv_room(a), (uint64_t)in->retain_ms, 8);
+    at = le_put(at, (uint64_t)in->lease_ms, 8);
+    at = bytes_put(at, bytes_of(in->token.bytes, 16));
+    at = le_put(at, in->fingerprint.len, 1);
+    argv_made(a, bytes_put(at, in->fingerprint));
 }
 
 static void put_value(struct argv *a, const struct op *op)
 {
-    struct bytes value = blob_bytes(op->in.value);
-    argv_add(a, value.data, value.len);
+    argv_add(a, blob_bytes(op->in.value));
 }
 
 static void put_publish(struct argv *a, const struct op *op)
 {
-    argv_add(a, op->in.token.bytes, sizeof op->in.token.bytes);
+    argv_add(a, bytes_of(op->in.token.bytes, sizeof op->in.token.bytes));
     put_value(a, op);
 }
 
@@ -272,14 +342,14 @@ static void put_other(struct argv *a, const struct op *op)
 {
     const struct request *in = &op->in;
     unsigned flags = (in->force ? FLAG_FORCE : 0) | (in->value ? FLAG_VALUE : 0);
-    uint8_t *at = put_le(argv_room(a), op->verb, 1);
-    at = put_le(at, flags, 1);
-    at = put_bytes(at, bytes_of(in->token.bytes, 16));
-    at = put_le(at, (uint64_t)in->lease_ms, 8);
-    at = put_le(at, (uint64_t)in->retain_ms, 8);
-    at = put_le(at, op->seen, 8);
-    at = put_le(at, in->fingerprint.len, 1);
-    argv_made(a, put_bytes(at, in->fingerprint));
+    uint8_t *at = le_put(argv_room(a), op->verb, 1);
+    at = le_put(at, flags, 1);
+    at = bytes_put(at, bytes_of(in->token.bytes, 16));
+    at = le_put(at, (uint64_t)in->lease_ms, 8);
+    at = le_put(at, (uint64_t)in->retain_ms, 8);
+    at = le_put(at, op->verb == VERB_FORGET ? in->seen : op->seen, 8);
+    at = le_put(at, in->fingerprint.len, 1);
+    argv_made(a, bytes_put(at, in->fingerprint));
     if (in->value) put_value(a, op);
 }
 
@@ -287,36 +357,76 @@ static void put_run(struct argv *a, const struct batch *b, unsigned first, unsig
 {
     const struct op *op = b->ops[first];
     enum run_kind kind = kind_of(op);
-    uint8_t *at = put_le(argv_room(a), kind, 1);
-    at = put_le(at, op->waits, 1);
-    at = put_le(at, (uint64_t)op->in.lease_ms, 8);
-    at = put_le(at, (uint64_t)op->in.retain_ms, 8);
-    at = put_le(at, end - first, 2);
-    for (unsigned i = first; i < end; i++) at = put_le(at, b->ops[i]->frame.len, 2);
+    uint8_t *at = le_put(argv_room(a), kind, 1);
+    at = le_put(at, op->waits, 1);
+    at = le_put(at, (uint64_t)op->in.lease_ms, 8);
+    at = le_put(at, (uint64_t)op->in.retain_ms, 8);
+    at = le_put(at, end - first, 2);
+    for (unsigned i = first; i < end; i++) at = le_put(at, b->ops[i]->frame.len, 2);
+    if (kind == RUN_ACCEPT) at = bytes_put(at, op->buffer->env);
     argv_made(a, at);
     for (unsigned i = first; i < end; i++) {
         if (kind == RUN_CLAIM)
             put_claim(a, b->ops[i]);
         else if (kind == RUN_PUBLISH)
             put_publish(a, b->ops[i]);
+        else if (kind == RUN_ACCEPT)
+            accept_put(a, b->ops[i]);
         else
             put_other(a, b->ops[i]);
     }
 }
 
-void step_send(struct batch *b)
+/* The buffer is named by those who need it: a step of claims alone has one key, which is always
+ * whole. */
+static void claims_send(struct batch *b)
 {
     struct argv a;
     unsigned ends[BATCH_MAX], runs = 0;
     for (unsigned at = 0; at < b->count; at = ends[runs++]) ends[runs] = run_gather(b, at);
-    a.count = 0;
-    a.used = 0;
-    argv_add(&a, "EVALSHA", 7);
-    argv_add(&a, b->lane->conn.sha, strlen(b->lane->conn.sha));
-    argv_add(&a, "1", 1);
-    put_shard(&a, b->lane->node->redis, b->shard);
+    argv_begin(&a, b, SCRIPT_CLAIMS, b->kind == STEP_ACCEPT ? 3 : 1);
+    argv_key(&a, b, "");
+    if (b->kind == STEP_ACCEPT) {
+        argv_key(&a, b, BUFFER_KEY);
+        argv_key(&a, b, INDEX_KEY);
+    }
     put_head(&a, b);
     put_fields(&a, b);
     for (unsigned i = 0; i < runs; i++) put_run(&a, b, i ? ends[i - 1] : 0, ends[i]);
-    conn_send(&b->lane->conn, &b->command, a.count, a.at, a.lens);
+    argv_send(&a, b);
+}
+
+/* ---- kinds of steps ---- */
+
+enum step_kind step_kind(enum verb verb)
+{
+    if (verb == VERB_ACCEPT) return STEP_ACCEPT;
+    if (verb == VERB_GATE) return STEP_GATE;
+    return verb_is_buffer(verb) ? STEP_BUFFER : STEP_CLAIMS;
+}
+
+static const struct {
+    enum script script;
+    void (*send)(struct batch *);
+    bool (*done)(struct batch *, const redisReply *);
+} steps[] = {
+    [STEP_CLAIMS] = { SCRIPT_CLAIMS, claims_send, claims_done },
+    [STEP_ACCEPT] = { SCRIPT_CLAIMS, claims_send, claims_done },
+    [STEP_BUFFER] = { SCRIPT_BUFFER, buffer_send, buffer_done },
+    [STEP_GATE] = { SCRIPT_GATE, gate_send, gate_done },
+};
+
+enum script step_script(enum step_kind kind)
+{
+    return steps[kind].script;
+}
+
+void step_send(struct batch *b)
+{
+    steps[b->kind].send(b);
+}
+
+bool step_done(struct batch *b, const redisReply *reply)
+{
+    return reply->type == REDIS_REPLY_ARRAY && steps[b->kind].done(b, reply);
 }

@@ -2,7 +2,7 @@
  *
  *   redis://[[user]:password@]host[:port][/db][?options]     TCP
  *   redis:///path/of/the.sock[?options]                      unix socket, also redis:/path
- *   options: prefix=once  timeout_ms=100  connections=1  db=0
+ *   options: prefix=once  timeout_ms=100  connections=1  db=0  evictable=0
  *
  * Guarantees: no error text has any part of a password in it. */
 #include "base/text.h"
@@ -45,10 +45,13 @@ static int option_set(struct redis_options *o, char *pair, struct err *reterr)
     } else if (strcmp(pair, "db") == 0) {
         if (!number_within(value, 0, 1000000, &n)) return invalid(reterr, "db is a number");
         o->db = (int)n;
+    } else if (strcmp(pair, "evictable") == 0) {
+        if (!number_within(value, 0, 1, &n)) return invalid(reterr, "evictable is 0 or 1");
+        o->evictable = n;
     } else {
         return err_set(reterr, ERR_INVALID,
                        "redis: unknown option \"%.40s\"; known are prefix, timeout_ms, "
-                       "connections and db",
+                       "connections, db and evictable",
                        pair);
     }
     return 0;

@@ -1,4 +1,5 @@
-/* sqlite.c - claims in one SQLite file that several processes may share: the embedded ledger.
+/* sqlite.c - claims and runs in one SQLite file that several processes may share: the embedded
+ * ledger.
  *
  * Guarantees: a batch is one transaction, decided by the rules and durable when exec() returns
  * (as far as `sync` promises); time is read once per batch, after the lock is held; the fence
@@ -7,9 +8,11 @@
  * writers. A waiter in another process is told after each commit, without polling.
  * Does not: start threads, or wait longer than busy_ms for another process.
  *
- * SQLite under the connection is in sqlite_db.c; here is what the store does with it. */
+ * SQLite under the connection is in sqlite_db.c, runs are in sqlite_runs.c; here is what the store
+ * does with them. */
 #include "base/check.h"
 #include "store/sqlite_db.h"
+#include "store/sqlite_runs.h"
 
 #include <fcntl.h>
 #include <stdlib.h>
@@ -56,12 +59,6 @@ enum column {
     COL_NAME,
 };
 
-static struct bytes column_bytes(sqlite3_stmt *q, int column)
-{
-    const void *data = sqlite3_column_blob(q, column); /* before the length, says SQLite */
-    return bytes_of(data, (size_t)sqlite3_column_bytes(q, column));
-}
-
 static int row_decode(sqlite3_stmt *q, struct row *ret_row, struct err *reterr)
 {
     struct record r = {
@@ -95,13 +92,6 @@ static int row_decode_value(sqlite3_stmt *q, struct row *row, struct err *reterr
     row->record.value = blob_new(column_bytes(q, COL_VALUE));
     if (row->record.value) return 0;
     return err_set(reterr, ERR_NOMEM, "out of memory reading a stored answer");
-}
-
-/* Never binds NULL: an empty view is an empty blob. */
-static void bind_bytes(sqlite3_stmt *q, int at, struct bytes view)
-{
-    sqlite3_bind_blob64(q, at, view.len ? (const void *)view.data : "", view.len,
-                        SQLITE_STATIC);
 }
 
 /* 1: found, 0: there is none, negative: error. The caller drops the reference to the value. */
@@ -176,11 +166,6 @@ static int row_delete(struct sqlite *s, int64_t id, struct err *reterr)
 
 /* ---- one op inside a transaction ---- */
 
-struct txn {
-    struct moment at;
-    uint64_t stored_floor; /* what the file has; written once, before the commit */
-};
-
 static void raise_floor(struct txn *t, uint64_t fence)
 {
     if (fence > t->at.fence_floor) t->at.fence_floor = fence;
@@ -227,6 +212,10 @@ static int run_expire(struct sqlite *s, struct txn *t, struct op *op, struct err
         op->count++;
     }
     sqlite3_reset(q);
+    size_t entries = 0;
+    if (!r) r = sqlite_runs_expire(s, t, op, reterr);
+    if (!r) r = sqlite_buffer_sweep(s, t->at.now_ms, op->limit - op->count, &entries, reterr);
+    op->count += entries;
     op->changed = op->count > 0;
     op->out.outcome = OUTCOME_OK;
     return r;
@@ -297,13 +286,23 @@ static int run_ping(struct sqlite *s, struct txn *t, struct op *op, struct err *
     return 0;
 }
 
-typedef int run_verb(struct sqlite *, struct txn *, struct op *, struct err *);
+/* The claim of an ACCEPT is somebody else's: here the key of the entry makes it the only one. */
+static int run_buffer(struct sqlite *s, struct txn *t, struct op *op, struct err *reterr)
+{
+    return sqlite_buffer_run(s, op, t->at.now_ms, reterr);
+}
 
 static run_verb *const run_unkeyed[VERBS] = {
     [VERB_EXPIRE] = run_expire,
     [VERB_SCAN] = run_scan,
     [VERB_STATS] = run_stats,
     [VERB_PING] = run_ping,
+    [VERB_RUN_PUT] = sqlite_run_put,
+    [VERB_RUN_GET] = sqlite_run_get,
+    [VERB_RUN_CHANGE] = sqlite_run_change,
+    [VERB_RUN_RESET] = sqlite_run_reset,
+    [VERB_RUN_LEASE] = sqlite_run_lease,
+    [VERB_RUN_LIST] = sqlite_run_list,
 };
 
 static void op_refuse(struct op *op, const struct err *err)
@@ -312,13 +311,19 @@ static void op_refuse(struct op *op, const struct err *err)
     op->err = *err;
 }
 
+/* What an op has changed before it failed must not be committed with the rest of its batch (S4): the
+ * transaction counts as failed, and the others are carried out again. */
 static void run_op(struct sqlite *s, struct txn *t, struct op *op, struct err *reterr)
 {
     op_clear_answer(op);
     op->epoch = s->base.epoch;
     run_verb *run = verb_info[op->verb].keyed ? run_keyed : run_unkeyed[op->verb];
+    if (verb_is_buffer(op->verb)) run = run_buffer;
     CHECK(run);
-    if (run(s, t, op, reterr)) op_refuse(op, reterr);
+    int before = sqlite3_total_changes(s->db);
+    if (run(s, t, op, reterr) == 0) return;
+    if (!s->failed && sqlite3_total_changes(s->db) != before) s->failed = SQLITE_ABORT;
+    op_refuse(op, reterr);
 }
 
 /* ---- transactions ---- */
@@ -495,6 +500,7 @@ static int sqlite_open_store(const char *rest, const struct store_env *env,
     s->base =
         (struct store){ .class = &sqlite_class, .caps = sqlite_class.caps, .loop = env->loop };
     s->wall = env->wall;
+    s->monotonic = env->monotonic;
     s->notify_fd = -1;
     int r = sqlite_options_parse(rest, &s->options, reterr);
     if (s->options.exclusive) s->base.caps &= ~(unsigned)CAP_SHARED;
@@ -511,7 +517,8 @@ static int sqlite_open_store(const char *rest, const struct store_env *env,
 const struct store_class sqlite_class = {
     .scheme = "sqlite",
     .usage = "sqlite:PATH[?sync=full|normal|off][&busy_ms=N][&exclusive=1]",
-    .caps = CAP_CLAIMS | CAP_DURABLE | CAP_SHARED | CAP_NOTIFY | CAP_BLOCKS,
+    .caps =
+        CAP_CLAIMS | CAP_DURABLE | CAP_SHARED | CAP_NOTIFY | CAP_BLOCKS | CAP_RUNS | CAP_BUFFER,
     .open = sqlite_open_store,
     .close = sqlite_close_store,
     .exec = sqlite_exec,

@@ -54,6 +54,84 @@ static const char *const migrations[] = {
     "  UNIQUE (scope, name)"
     ") STRICT;"
     "CREATE INDEX claims_gone ON claims (gone_at_ms);",
+
+    /* What is long comes last: the rest is read without it. */
+    "CREATE TABLE runs ("
+    "  row INTEGER PRIMARY KEY,"
+    "  env BLOB NOT NULL,"
+    "  id BLOB NOT NULL,"
+    "  task BLOB NOT NULL,"
+    "  queue BLOB NOT NULL,"
+    "  ordering_key BLOB NOT NULL," /* empty: none */
+    "  fingerprint BLOB NOT NULL,"
+    "  key BLOB NOT NULL," /* empty: none */
+    "  key_held INTEGER NOT NULL,"
+    "  key_until_ms INTEGER NOT NULL,"
+    "  state INTEGER NOT NULL," /* enum run_state; up to 2: active */
+    "  metadata_version INTEGER NOT NULL,"
+    "  created_at_ms INTEGER NOT NULL,"
+    "  delay_until_ms INTEGER NOT NULL,"
+    "  available_at_ms INTEGER NOT NULL,"
+    "  started_at_ms INTEGER NOT NULL,"
+    "  finished_at_ms INTEGER NOT NULL,"
+    "  attempts INTEGER NOT NULL,"
+    "  attempts_max INTEGER NOT NULL,"
+    "  stalls INTEGER NOT NULL,"
+    "  token BLOB NOT NULL,"
+    "  fence INTEGER NOT NULL,"
+    "  lease_ms INTEGER NOT NULL,"
+    "  lease_until_ms INTEGER NOT NULL,"
+    "  changes INTEGER NOT NULL,"
+    "  due_at_ms INTEGER," /* run_due_ms(); NULL: final, or another of its ordering key is first */
+    "  gone_at_ms INTEGER," /* run_gone_ms(); NULL: active */
+    "  tags BLOB NOT NULL,"
+    "  metadata BLOB NOT NULL,"
+    "  error BLOB NOT NULL,"
+    "  output BLOB NOT NULL,"
+    "  payload BLOB NOT NULL,"
+    "  UNIQUE (env, id)"
+    ") STRICT;"
+    "CREATE UNIQUE INDEX runs_key ON runs (env, task, key) WHERE key_held = 1;"
+    "CREATE INDEX runs_due ON runs (env, queue, due_at_ms, id) WHERE due_at_ms IS NOT NULL;"
+    "CREATE INDEX runs_line ON runs (env, queue, ordering_key, due_at_ms, id)"
+    "  WHERE ordering_key <> x'' AND state <= 2;"
+    "CREATE INDEX runs_gone ON runs (gone_at_ms) WHERE gone_at_ms IS NOT NULL;"
+    "CREATE TABLE aliases ("
+    "  row INTEGER PRIMARY KEY,"
+    "  env BLOB NOT NULL,"
+    "  id BLOB NOT NULL,"
+    "  canonical_id BLOB NOT NULL,"
+    "  changes INTEGER NOT NULL," /* so many of those made to it in the buffer are merged */
+    "  made_at_ms INTEGER NOT NULL,"
+    "  UNIQUE (env, id)"
+    ") STRICT;"
+    "CREATE INDEX aliases_canonical ON aliases (env, canonical_id);",
+
+    "CREATE TABLE entries (" /* the buffer */
+    "  seq INTEGER PRIMARY KEY,"
+    "  env BLOB NOT NULL,"
+    "  id BLOB NOT NULL,"
+    "  key_frame BLOB,"         /* NULL: has none, or has let go of it */
+    "  state INTEGER NOT NULL," /* enum entry_state */
+    "  turn INTEGER NOT NULL,"  /* 0: its lease lapsed, before 1: as it came */
+    "  token BLOB,"             /* of the lease; NULL: there is none */
+    "  leased_at_ms INTEGER NOT NULL,"
+    "  lease_until_ms INTEGER NOT NULL,"
+    "  attempts INTEGER NOT NULL,"
+    "  accepted_at_ms INTEGER NOT NULL,"
+    "  written_at_ms INTEGER NOT NULL,"
+    "  rev INTEGER NOT NULL,"
+    "  run BLOB NOT NULL,"
+    "  changes BLOB NOT NULL,"
+    "  UNIQUE (env, id)"
+    ") STRICT;"
+    "CREATE UNIQUE INDEX entries_key ON entries (env, key_frame) WHERE key_frame IS NOT NULL;"
+    /* State is in them so that counting need not look at the rows; behind all of them is seq. */
+    "CREATE INDEX entries_queued ON entries (env, state, turn) WHERE state = 1;"
+    "CREATE INDEX entries_leased ON entries (lease_until_ms, leased_at_ms, state)"
+    "  WHERE state = 2;"
+    "CREATE INDEX entries_written ON entries (written_at_ms) WHERE state = 3;"
+    "CREATE INDEX entries_live ON entries (env, id) WHERE state < 3;",
 };
 
 enum { SCHEMA_VERSION = sizeof migrations / sizeof migrations[0] };
@@ -102,7 +180,7 @@ int db_fail(struct sqlite *s, int rc, struct err *reterr)
 
 static const char *const sql_text[SQLS] = {
 #define SQL_ROW(id, text) [id] = text,
-    SQL_LIST(SQL_ROW)
+    SQL_LIST(SQL_ROW) SQL_RUNS_LIST(SQL_ROW) SQL_BUFFER_LIST(SQL_ROW)
 #undef SQL_ROW
 };
 
@@ -122,6 +200,19 @@ int db_step(struct sqlite *s, sqlite3_stmt *statement, struct err *reterr)
     if (rc == SQLITE_ROW) return 1;
     if (rc == SQLITE_DONE) return 0;
     return db_fail(s, rc, reterr);
+}
+
+void bind_bytes(sqlite3_stmt *statement, int at, struct bytes view)
+{
+    sqlite3_bind_blob64(statement, at, view.len ? (const void *)view.data : "", view.len,
+                        SQLITE_STATIC);
+}
+
+struct bytes column_bytes(sqlite3_stmt *statement, int column)
+{
+    const void *data =
+        sqlite3_column_blob(statement, column); /* before the length, says SQLite */
+    return bytes_of(data, (size_t)sqlite3_column_bytes(statement, column));
 }
 
 int db_finish(struct sqlite *s, sqlite3_stmt *statement, struct err *reterr)

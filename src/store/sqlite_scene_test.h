@@ -19,6 +19,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+enum { SCHEMA_NOW = 3 };
+
 static char dir[64], path[96], url[112];
 static int64_t now_ms;
 static struct loop loop;
@@ -42,6 +44,7 @@ static inline void sqlite_setup(void)
     rng_system_init(&rng);
     env = (struct store_env){ .loop = &loop,
                               .wall = { .now_ms = test_now_ms },
+                              .monotonic = { .now_ms = test_now_ms },
                               .rng = &rng.base };
 }
 

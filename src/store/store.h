@@ -36,6 +36,7 @@ enum store_caps {
     CAP_RUNS = BIT(5),    /* those of runs: may be their ledger */
     CAP_BUFFER = BIT(6),  /* those of the buffer */
     CAP_GATE = BIT(7),    /* that of the gate */
+    CAP_TELLS = BIT(8),   /* other processes can be told through coord */
 };
 
 /* What a store gets from the shell. It outlives the store. */

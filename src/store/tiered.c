@@ -487,7 +487,7 @@ static void refuse(struct tiered *t, struct op *op, int code, const char *text)
 
 static void submit_watch(struct tiered *t, struct op *op)
 {
-    bool coord_saw_it = op->seen & PLANE_COORD;
+    bool coord_saw_it = op->coord_only || (op->seen & PLANE_COORD);
     if (!coord_saw_it && (t->ledger->caps & CAP_NOTIFY)) {
         ask_ledger(t, op, ledger_answered);
         return;
@@ -621,6 +621,7 @@ static void submit_coord_alone(struct tiered *t, struct op *op)
         refuse(t, op, ERR_UNAVAILABLE, "coord cannot be reached");
         return;
     }
+    op->in.seen &= ~PLANE_COORD;
     op_push(op, coord_alone_answered, t);
     store_submit(t->coord, op);
 }
@@ -676,7 +677,7 @@ static void tiered_submit(struct store *s, struct op *op)
     struct tiered *t = (struct tiered *)s;
     op->at_coord = op->refused = false;
     op->degraded = t->open;
-    if (op->coord_only && op->verb != VERB_WATCH)
+    if (op->coord_only && op->verb <= VERB_PEEK)
         submit_coord_alone(t, op);
     else
         submit_verb[op->verb](t, op);
@@ -730,6 +731,7 @@ static unsigned tiered_caps(const struct tiered *t)
     const unsigned of_coord = CAP_GATE | CAP_BUFFER;
     unsigned caps = t->ledger->caps & ~(of_coord | CAP_BLOCKS);
     caps |= t->coord->caps & of_coord;
+    if ((t->coord->caps & CAP_SHARED) && (t->coord->caps & CAP_NOTIFY)) caps |= CAP_TELLS;
     if (t->buffer) caps |= t->buffer->caps & CAP_BUFFER;
     return caps | CAP_NOTIFY;
 }

@@ -32,7 +32,8 @@ struct scenario {
     const char *arg; /* store, or directory */
 };
 
-extern const struct scenario engine_scenarios[], api_scenarios[], batch_scenarios[];
+extern const struct scenario engine_scenarios[], api_scenarios[], batch_scenarios[],
+    buffer_scenarios[];
 
 const char *oom_dir(void); /* a temporary directory for files */
 

@@ -169,6 +169,18 @@ static struct store *open_tiers(struct world *w, struct store *coord, struct sto
     return opened("tiered", r, store, &err);
 }
 
+/* Everything that runs need, in this process. */
+static struct store *open_embedded(struct world *w)
+{
+    struct err err;
+    struct store *store = NULL;
+    struct tiered_options options = TIERED_OPTIONS_INIT;
+    struct store *coord = open_memory(w), *ledger = open_sqlite(w);
+    options.buffer = open_sqlite(w);
+    int r = tiered_open(coord, ledger, &options, &w->env, &store, &err);
+    return opened("tiered", r, store, &err);
+}
+
 static struct store *open_tiered(struct world *w)
 {
     return open_tiers(w, open_memory(w), open_memory(w));
@@ -217,6 +229,7 @@ const struct world_store world_stores[] = {
     { "sqlite", open_sqlite, .shared = true },
     { "tiered", open_tiered, .two_planes = true },
     { "tiered-sqlite", open_tiered_sqlite, .two_planes = true },
+    { "embedded", open_embedded, .two_planes = true },
     { "remote", open_remote, .daemon = true, .shared = true },
     { "remote-sqlite", open_remote_sqlite, .daemon = true, .shared = true },
     { "http", open_http, .daemon = true, .shared = true },

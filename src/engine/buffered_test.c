@@ -1,0 +1,370 @@
+/* buffered_test.c - what happens to runs while they are in the buffer, and on their way out of it. */
+#include "engine/runs_scene_test.h"
+
+static struct scene s;
+
+/* Whatever is triggered after the first two goes to the buffer and stays there. */
+static void open_tripped(void)
+{
+    scene_open(&s, 1);
+    expect(trigger(&s, "", "0"), OUTCOME_OK);
+    expect(trigger(&s, "", "0"), OUTCOME_OK);
+}
+
+static void close_scene(void)
+{
+    scene_close(&s);
+}
+
+TestSuite(buffered, .init = open_tripped, .fini = close_scene);
+
+static struct run_id buffered_run(const char *key)
+{
+    struct asked a = expect(trigger(&s, key, "{\"n\":[]}"), OUTCOME_OK);
+    cr_assert(a.buffered);
+    struct run_id id = id_of(&a);
+    run_rows_clear(&a.rows);
+    return id;
+}
+
+/* A drainer in a process of its own, until nothing is left. */
+static struct run_stats drain(void)
+{
+    struct engine_config config = ENGINE_CONFIG_INIT;
+    struct runs_config runs = RUNS_CONFIG_INIT;
+    struct engine *drainer;
+    struct err err;
+    config.sweep_ms = 0;
+    config.runs = &runs;
+    runs.drains = true;
+    cr_assert(engine_open(s.store, &s.world.env, &config, &drainer, &err) == 0);
+    world_advance(&s.world, 1500);
+    struct run_stats stats = engine_run_stats(drainer);
+    engine_stop(drainer);
+    world_settle(&s.world);
+    cr_assert(engine_idle(drainer));
+    engine_free(drainer);
+    return stats;
+}
+
+static struct asked in_ledger(const struct run_id *id)
+{
+    struct asked got = expect(get(&s, id), OUTCOME_OK);
+    cr_assert(!got.buffered, "still in the buffer");
+    return got;
+}
+
+static struct run_change tags(const char *framed)
+{
+    return (struct run_change){ .kind = RUN_ADD_TAGS, .body = bytes_str(framed) };
+}
+
+static struct run_change increment(void)
+{
+    return (struct run_change){
+        .kind = RUN_OPERATE,
+        .body = bytes_str("[{\"type\":\"increment\",\"key\":\"n\",\"value\":1}]"),
+    };
+}
+
+/* ---- the way out ---- */
+
+Test(buffered, runs_arrive_in_the_ledger_as_they_were_accepted)
+{
+    struct run_id id = buffered_run("k");
+    struct run_stats stats = drain();
+    cr_assert(stats.drained == 2 && stats.aliased == 0, "%llu",
+              (unsigned long long)stats.drained);
+    struct asked got = in_ledger(&id);
+    cr_assert(bytes_eq(got.rows.rows[0]->payload, bytes_str("{\"n\":[]}")));
+    struct asked again = expect(trigger(&s, "k", "{\"n\":[]}"), OUTCOME_CACHED);
+    struct run_id same = id_of(&again);
+    cr_assert(run_id_eq(&id, &same));
+}
+
+Test(buffered, tags_metadata_and_their_limits_survive)
+{
+    struct run_id id = buffered_run("k");
+    expect(change(&s, &id, tags("\1a\1b")), OUTCOME_OK);
+    expect(change(&s, &id, tags("\1a\1c")), OUTCOME_OK);
+    struct asked full = change(&s, &id, tags("\1d\1e\1f\1g\1h\1i\1j\1k"));
+    expect(full, OUTCOME_REFUSED);
+    cr_assert(full.reason != NULL);
+    struct run_change set = { .kind = RUN_SET_METADATA, .body = bytes_str("{\"x\":[]}") };
+    expect(change(&s, &id, set), OUTCOME_OK);
+    set.version = 7;
+    expect(change(&s, &id, set), OUTCOME_CONFLICT);
+    expect(change(&s, &id, increment()), OUTCOME_OK);
+    struct asked before = expect(get(&s, &id), OUTCOME_OK);
+    cr_assert(before.buffered);
+    drain();
+    struct asked after = in_ledger(&id);
+    cr_assert(bytes_eq(after.rows.rows[0]->tags, bytes_str("\1a\1b\1c")));
+    cr_assert(bytes_eq(after.rows.rows[0]->metadata, before.rows.rows[0]->metadata));
+    cr_assert(bytes_eq(after.rows.rows[0]->metadata, bytes_str("{\"x\":[],\"n\":1}")));
+}
+
+Test(buffered, fifty_increments_at_once_all_count)
+{
+    struct run_id id = buffered_run("k");
+    struct asked many[50];
+    for (size_t i = 0; i < 50; i++) {
+        struct run_args args = about(ASK_CHANGE, &id);
+        args.change = increment();
+        ask_start(&s, &args, &many[i]);
+    }
+    world_settle(&s.world);
+    for (size_t i = 0; i < 50; i++) expect(many[i], OUTCOME_OK);
+    struct asked got = expect(get(&s, &id), OUTCOME_OK);
+    cr_assert(bytes_eq(got.rows.rows[0]->metadata, bytes_str("{\"n\":50}")));
+    drain();
+    got = in_ledger(&id);
+    cr_assert(bytes_eq(got.rows.rows[0]->metadata, bytes_str("{\"n\":50}")));
+}
+
+Test(buffered, a_canceled_one_lands_canceled_and_is_never_leased)
+{
+    struct run_id id = buffered_run("k");
+    struct run_change cancel = { .kind = RUN_CANCEL };
+    expect(change(&s, &id, cancel), OUTCOME_OK);
+    expect(change(&s, &id, cancel), OUTCOME_OK);
+    drain();
+    struct asked got = in_ledger(&id);
+    cr_assert(got.rows.rows[0]->state == RUN_CANCELED && got.rows.rows[0]->finished_at_ms > 0);
+    expect(change(&s, &id, cancel), OUTCOME_OK);
+    struct asked leased = expect(ask(&s, lease_args(10, 0)), OUTCOME_OK);
+    for (size_t i = 0; i < leased.rows.count; i++)
+        cr_assert(!run_id_eq(&leased.rows.rows[i]->id, &id));
+}
+
+Test(buffered, only_a_delayed_one_is_rescheduled)
+{
+    struct run_id at_once = buffered_run("k");
+    struct run_change later = { .kind = RUN_RESCHEDULE, .at_ms = s.world.wall_ms + 900000 };
+    expect(change(&s, &at_once, later), OUTCOME_REFUSED);
+    struct run_args args = trigger_args("d", "1");
+    args.delay_ms = 60000;
+    struct asked delayed = expect(ask(&s, args), OUTCOME_OK);
+    struct run_id id = id_of(&delayed);
+    expect(change(&s, &id, later), OUTCOME_OK);
+    drain();
+    struct asked got = in_ledger(&id);
+    cr_assert(got.rows.rows[0]->delay_until_ms == later.at_ms);
+    cr_assert(strcmp(run_status(got.rows.rows[0], s.world.wall_ms), "DELAYED") == 0);
+}
+
+Test(buffered, nobody_can_have_leased_it)
+{
+    struct run_id id = buffered_run("k");
+    struct run_change beat = { .kind = RUN_HEARTBEAT, .lease_ms = -1, .token = token_of(1) };
+    expect(change(&s, &id, beat), OUTCOME_LOST);
+}
+
+Test(buffered, a_replay_is_a_new_run)
+{
+    struct run_id id = buffered_run("k");
+    struct asked replayed = expect(ask(&s, about(ASK_REPLAY, &id)), OUTCOME_OK);
+    struct run_id fresh = id_of(&replayed);
+    cr_assert(!run_id_eq(&id, &fresh));
+    expect(get(&s, &fresh), OUTCOME_OK);
+    expect(get(&s, &id), OUTCOME_OK);
+    drain();
+    expect(ask(&s, about(ASK_REPLAY, &id)), OUTCOME_OK);
+}
+
+/* ---- keys ---- */
+
+static struct asked reset(const char *key)
+{
+    struct run_args args = RUN_ARGS_INIT;
+    args.question = ASK_RESET;
+    args.task = bytes_str("mail");
+    args.key = bytes_str(key);
+    return ask(&s, args);
+}
+
+Test(buffered, a_key_is_reset_and_stays_reset_in_the_ledger)
+{
+    struct run_id id = buffered_run("k");
+    expect(reset("k"), OUTCOME_OK);
+    struct run_id fresh = buffered_run("k");
+    cr_assert(!run_id_eq(&id, &fresh));
+    struct run_stats stats = drain();
+    cr_assert(stats.aliased == 0);
+    cr_assert(!in_ledger(&id).rows.rows[0]->key_held);
+    cr_assert(in_ledger(&fresh).rows.rows[0]->key_held);
+}
+
+/* Leases everything, as a drainer does that is killed then. */
+static struct token lease_all(int64_t lease_ms)
+{
+    struct buffer_ask lease = { .limit = 100, .token = token_of(77), .lease_ms = lease_ms };
+    struct op *op = op_new(VERB_DRAIN_LEASE, NULL, NULL);
+    op->buffer = &lease;
+    world_run(&s.world, s.store, op);
+    cr_assert(!op->err.code && lease.entries.count > 0);
+    op_free(op);
+    buffer_ask_clear(&lease);
+    return token_of(77);
+}
+
+Test(buffered, a_change_waits_for_a_drainer_and_gives_up_in_time)
+{
+    struct run_id id = buffered_run("k");
+    struct asked a;
+    struct run_args args = about(ASK_CHANGE, &id);
+    args.change = tags("\1a");
+    lease_all(30000);
+    ask_start(&s, &args, &a);
+    world_advance(&s.world, 1900);
+    cr_assert(a.finished == 0);
+    world_advance(&s.world, 600);
+    expect(a, OUTCOME_TIMED_OUT);
+}
+
+Test(buffered, a_drainer_that_dies_loses_nothing)
+{
+    struct run_id id = buffered_run("k");
+    lease_all(30000);
+    cr_assert(drain().drained == 0);
+    world_advance(&s.world, 30000);
+    cr_assert(drain().drained == 2);
+    in_ledger(&id);
+}
+
+/* It wrote, and died before it said so; then somebody changed the run, in the ledger. */
+Test(buffered, what_is_written_twice_is_there_once_with_everything)
+{
+    struct run_id id = buffered_run("k");
+    expect(change(&s, &id, tags("\1a")), OUTCOME_OK);
+    lease_all(30000);
+    struct buffer_ask look = { .env = bytes_str("test"), .id = id };
+    struct op *op = op_new(VERB_ENTRY_GET, NULL, NULL);
+    op->buffer = &look;
+    world_run(&s.world, s.store, op);
+    struct run run;
+    cr_assert(run_decode(look.entries.rows[0]->run, &run));
+    struct run_ask put = {
+        .env = look.env, .run = &run, .changes = look.entries.rows[0]->changes, .drains = true
+    };
+    struct op *write = op_new(VERB_RUN_PUT, NULL, NULL);
+    write->run = &put;
+    world_run(&s.world, s.store, write);
+    cr_assert(write->out.outcome == OUTCOME_OK && put.put == PUT_INSERT);
+    op_free(write);
+    run_ask_clear(&put);
+    op_free(op);
+    buffer_ask_clear(&look);
+
+    expect(change(&s, &id, tags("\1b")), OUTCOME_OK);
+    world_advance(&s.world, 30000);
+    drain();
+    struct asked got = in_ledger(&id);
+    cr_assert(bytes_eq(got.rows.rows[0]->tags, bytes_str("\1a\1b")));
+}
+
+/* ---- two ids for one key: half of a fleet did not see coord ---- */
+
+/* Somebody puts a run with this key into the ledger, without a claim. */
+static struct run_id put_behind(const char *key)
+{
+    struct run_ask put = { .env = bytes_str("test") };
+    uint8_t random[10] = { 1 }, hash[32] = { 0 };
+    struct run run = { .env = put.env,
+                       .task = bytes_str("mail"),
+                       .queue = bytes_str("mail"),
+                       .payload = bytes_str("1"),
+                       .fingerprint = bytes_of(hash, sizeof hash),
+                       .key = bytes_str(key),
+                       .key_held = true,
+                       .key_until_ms = s.world.wall_ms + 86400000,
+                       .state = RUN_QUEUED,
+                       .created_at_ms = s.world.wall_ms,
+                       .available_at_ms = s.world.wall_ms,
+                       .attempts_max = 3 };
+    run_id_make(s.world.wall_ms, random, &run.id);
+    put.run = &run;
+    struct op *op = op_new(VERB_RUN_PUT, NULL, NULL);
+    op->run = &put;
+    world_run(&s.world, s.store, op);
+    cr_assert(!op->err.code && put.put == PUT_INSERT);
+    op_free(op);
+    run_ask_clear(&put);
+    return run.id;
+}
+
+Test(buffered, a_second_id_becomes_an_alias_with_all_that_was_done_to_it)
+{
+    struct run_id alias = buffered_run("k");
+    expect(change(&s, &alias, tags("\1a")), OUTCOME_OK);
+    expect(change(&s, &alias, increment()), OUTCOME_OK);
+    struct run_id canonical = put_behind("k");
+    expect(change(&s, &canonical, tags("\1b")), OUTCOME_OK);
+    cr_assert(drain().aliased == 1);
+    struct asked by_alias = in_ledger(&alias), by_id = in_ledger(&canonical);
+    struct run *a = by_alias.rows.rows[0], *b = by_id.rows.rows[0];
+    cr_assert(run_id_eq(&a->id, &canonical) && run_id_eq(&a->canonical, &canonical));
+    cr_assert(bytes_eq(a->tags, b->tags) && bytes_eq(b->tags, bytes_str("\1b\1a")));
+    cr_assert(bytes_eq(b->metadata, bytes_str("{\"n\":1}")));
+    expect(change(&s, &alias, (struct run_change){ .kind = RUN_CANCEL }), OUTCOME_OK);
+    cr_assert(in_ledger(&canonical).rows.rows[0]->state == RUN_CANCELED);
+}
+
+/* ---- lists ---- */
+
+Test(buffered, lists_have_both_newest_first_and_nothing_twice)
+{
+    char key[16];
+    for (int i = 0; i < 7; i++) {
+        world_advance(&s.world, 1);
+        snprintf(key, sizeof key, "k%d", i);
+        buffered_run(key);
+    }
+    drain();
+    world_advance(&s.world, 2);
+    for (int i = 0; i < 3; i++) expect(trigger(&s, "", "1"), OUTCOME_OK);
+    world_advance(&s.world, 1);
+    for (int i = 0; i < 4; i++) buffered_run("");
+    struct run_args args = RUN_ARGS_INIT;
+    args.question = ASK_LIST;
+    args.limit = 3;
+    struct run_id last = { 0 };
+    size_t seen = 0;
+    for (bool more = true; more;) {
+        args.before = last;
+        struct asked page = expect(ask(&s, args), OUTCOME_OK);
+        for (size_t i = 0; i < page.rows.count; i++) {
+            const struct run_id *id = &page.rows.rows[i]->id;
+            cr_assert(!last.text[0] || strcmp(id->text, last.text) < 0, "%s after %s", id->text,
+                      last.text);
+            last = *id;
+            seen++;
+        }
+        more = page.rows.more;
+        run_rows_clear(&page.rows);
+    }
+    cr_assert(seen == 2 + 7 + 3 + 4, "%zu", seen);
+}
+
+/* ---- the drainer ---- */
+
+Test(buffered, an_entry_that_cannot_be_read_becomes_a_failed_run)
+{
+    struct run_id id;
+    uint8_t random[10] = { 3 };
+    run_id_make(s.world.wall_ms, random, &id);
+    struct buffer_ask accept = {
+        .env = bytes_str("test"), .id = id, .run = bytes_str("\7nonsense"), .unclaimed = true
+    };
+    struct key key = { bytes_str("@test"), bytes_str("x") };
+    struct op *op = op_new(VERB_ACCEPT, &key, NULL);
+    op->buffer = &accept;
+    world_run(&s.world, s.store, op);
+    cr_assert(!op->err.code && op->out.outcome == OUTCOME_OK);
+    op_free(op);
+    buffer_ask_clear(&accept);
+    struct run_stats stats = drain();
+    cr_assert(stats.parked == 1, "%llu", (unsigned long long)stats.parked);
+    struct asked got = in_ledger(&id);
+    cr_assert(got.rows.rows[0]->state == RUN_FAILED && got.rows.rows[0]->error.len > 0);
+}

@@ -1,0 +1,513 @@
+/* drain.c - moves the buffer into the ledger, in rounds: lease some entries, put each into the ledger
+ * (the store makes one statement of them), settle all.
+ *
+ * Guarantees: an entry is settled as written only after the ledger has it; whatever happens in
+ * between, its lease lapses and somebody else does it again: the id makes the write idempotent, and
+ * what was changed meanwhile is applied once (U4). A ledger that is away costs no attempts: its
+ * entries go back, and the next round waits, longer every time. An entry that can never be written
+ * becomes a FAILED run with the reason: nothing vanishes.
+ *
+ *   lease --> put, put, put --> settle --> the next, at once if there was more than fits a round
+ *     '--none: look again in a while, or when something is accepted here */
+#include "base/check.h"
+#include "engine/runs_internal.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+enum {
+    ROUNDS_AT_ONCE = 2, /* one is at the ledger while the other is at the buffer */
+    LOOK_MS_FIRST = 50,
+    LOOK_MS_MAX = 1000,
+    AWAY_MS_FIRST = 100,
+    AWAY_MS_MAX = 30000,
+    RETRY_MS_FIRST = 20,
+    RETRY_MS_MAX = 1000,
+    LEASE_MARGIN_MS = 5000, /* what is not known by then goes back */
+    ATTEMPTS_MAX = 5,
+    COUNT_MS = 1000,
+    ENV_PARTS = 4, /* no env may have more than a fourth of a round while others wait */
+};
+
+struct round;
+
+struct item {
+    struct round *round;
+    const struct entry *entry;
+    struct run run;
+    struct run_ask ask;
+    struct timer timer; /* ambiguous: ask again */
+    unsigned tries;
+    bool parks;
+    char reason[200];
+    enum settle_how how;
+};
+
+struct round {
+    struct link link;
+    struct drainer *drainer;
+    bool regular;            /* not of one entry that somebody asked for */
+    struct buffer_ask lease; /* its entries live as long as the round */
+    struct buffer_ask settle;
+    struct item *items;
+    size_t open; /* items at the ledger */
+    int64_t until_ms;
+    bool away; /* the ledger could not be reached */
+    uint8_t env[ENV_BYTES_MAX];
+};
+
+struct drainer {
+    struct runs *runs;
+    struct list rounds; /* struct round */
+    unsigned regular;   /* of them */
+    struct timer timer; /* the next round */
+    struct timer count_timer;
+    bool stopping, counting;
+    drain_done *done; /* somebody wants all of it now; NULL: nobody */
+    void *done_ctx;
+    uint64_t drained_before;
+    struct buffer_ask count;
+    unsigned looks;    /* that found nothing, in a row */
+    unsigned away;     /* rounds that did not reach the ledger, in a row */
+    int64_t hold_ms;   /* not before */
+    int64_t earned_ms; /* with a rate: when the next entry may be taken */
+};
+
+static void next(struct drainer *d);
+static void put(struct item *item);
+
+static struct engine *engine_of(const struct drainer *d)
+{
+    return d->runs->engine;
+}
+
+/* ---- the end of a round ---- */
+
+static void round_free(struct round *r)
+{
+    struct drainer *d = r->drainer;
+    link_remove(&r->link);
+    d->regular -= r->regular;
+    buffer_ask_clear(&r->lease);
+    free((void *)r->settle.settles);
+    free(r->items);
+    free(r);
+}
+
+/* Whoever wants all of it is told that nothing is left, or why it does not go on. */
+static void tell(struct drainer *d, const struct err *err)
+{
+    drain_done *done = d->done;
+    if (!done) return;
+    d->done = NULL;
+    done(d->runs->stats.drained - d->drained_before, err, d->done_ctx);
+}
+
+static void look_later(struct drainer *d)
+{
+    struct engine *e = engine_of(d);
+    if (!d->runs->config.drains && !d->done) return;
+    int64_t at_ms =
+        e->loop->now_ms + back_off_ms(e->rng, ++d->looks, LOOK_MS_FIRST, LOOK_MS_MAX);
+    if (!timer_is_set(&d->timer)) timer_set(e->loop, &d->timer, at_ms);
+}
+
+static void reached(struct drainer *d, bool away)
+{
+    struct engine *e = engine_of(d);
+    d->away = away ? d->away + 1 : 0;
+    if (away)
+        d->hold_ms = e->loop->now_ms + back_off_ms(e->rng, d->away, AWAY_MS_FIRST, AWAY_MS_MAX);
+}
+
+static void settled(struct op *op, void *ctx)
+{
+    struct round *r = ctx;
+    struct drainer *d = r->drainer;
+    op_free(op); /* what was not settled lapses, and is written again: no harm */
+    reached(d, r->away);
+    if (r->away)
+        tell(d,
+             &(struct err){ ERR_UNAVAILABLE, "the ledger cannot be reached; what is not moved "
+                                             "stays in the buffer" });
+    round_free(r);
+    next(d);
+}
+
+static void settle(struct round *r)
+{
+    struct engine *e = engine_of(r->drainer);
+    size_t count = r->lease.entries.count;
+    struct settle *rows = malloc(count * sizeof *rows);
+    struct op *op = rows ? op_new(VERB_SETTLE, NULL, NULL) : NULL;
+    if (!op) {
+        free(rows);
+        reached(r->drainer, true);
+        round_free(r);
+        return;
+    }
+    for (size_t i = 0; i < count; i++) {
+        const struct item *item = &r->items[i];
+        rows[i] =
+            (struct settle){ .id = item->entry->id, .env = item->entry->env, .how = item->how };
+    }
+    r->settle =
+        (struct buffer_ask){ .token = r->lease.token, .settles = rows, .settle_count = count };
+    op->buffer = &r->settle;
+    engine_submit(e, op, settled, r);
+}
+
+static void item_done(struct item *item, enum settle_how how)
+{
+    struct round *r = item->round;
+    item->how = how;
+    run_ask_clear(&item->ask);
+    CHECK(r->open > 0);
+    if (--r->open == 0) settle(r);
+}
+
+/* ---- one entry ---- */
+
+static void written(struct item *item)
+{
+    struct drainer *d = item->round->drainer;
+    struct engine *e = engine_of(d);
+    struct run_stats *stats = &d->runs->stats;
+    const struct run *run = item->ask.rows.count ? item->ask.rows.rows[0] : NULL;
+    int64_t lag_ms = item->round->lease.now_ms - item->entry->accepted_at_ms;
+    stats->drained++;
+    stats->parked += item->parks;
+    histogram_add(&stats->drain_lag, &histogram_us, lag_ms > 0 ? (uint64_t)lag_ms * 1000 : 0);
+    if (item->ask.put == PUT_ALIAS) {
+        stats->aliased++;
+        trace_emit(e->trace, (struct trace_event){ .kind = TRACE_ALIAS,
+                                                   .scope = item->entry->env,
+                                                   .key = run_id_bytes(&item->entry->id) });
+    }
+    if (run) work_ring(e, run->env, run->queue);
+    item_done(item, SETTLE_WRITTEN);
+}
+
+static void item_timer(struct timer *t)
+{
+    put(container_of(t, struct item, timer));
+}
+
+static bool retries(struct item *item)
+{
+    struct drainer *d = item->round->drainer;
+    struct engine *e = engine_of(d);
+    int64_t at_ms =
+        e->loop->now_ms + back_off_ms(e->rng, ++item->tries, RETRY_MS_FIRST, RETRY_MS_MAX);
+    if (d->stopping || at_ms >= item->round->until_ms - LEASE_MARGIN_MS) return false;
+    d->runs->stats.drain_retried++;
+    timer_set(e->loop, &item->timer, at_ms);
+    return true;
+}
+
+/* What is left of a run that cannot be written: enough to be found, and why. */
+static void make_failed(struct item *item, const struct err *err)
+{
+    struct engine *e = engine_of(item->round->drainer);
+    struct run *run = &item->run;
+    struct bytes unknown = bytes_str("unreadable");
+    snprintf(item->reason, sizeof item->reason, "\"it cannot be written: %s\"",
+             err_name(err->code));
+    *run = (struct run){ .id = item->entry->id,
+                         .env = item->entry->env,
+                         .task = run->task.len ? run->task : unknown,
+                         .queue = run->queue.len ? run->queue : unknown,
+                         .key = run->key,
+                         .fingerprint = run->fingerprint,
+                         .attempts_max = 1,
+                         .created_at_ms = item->entry->accepted_at_ms };
+    run->state = RUN_FAILED;
+    run->error = bytes_str(item->reason);
+    run->finished_at_ms = wall_ms(e);
+}
+
+static void poisoned(struct item *item, const struct err *err)
+{
+    struct drainer *d = item->round->drainer;
+    d->runs->stats.drain_failed++;
+    trace_emit(engine_of(d)->trace, (struct trace_event){ .kind = TRACE_POISON,
+                                                          .scope = item->entry->env,
+                                                          .key = run_id_bytes(&item->entry->id),
+                                                          .number = err->code,
+                                                          .text = err_name(err->code) });
+    if (item->parks || item->entry->attempts + 1 < ATTEMPTS_MAX) {
+        item_done(item, SETTLE_FAILED);
+        return;
+    }
+    item->parks = true;
+    make_failed(item, err);
+    put(item);
+}
+
+static bool is_transient(int code)
+{
+    return code == ERR_UNAVAILABLE || code == ERR_NOMEM || code == ERR_CANCELED;
+}
+
+static void put_answered(struct op *op, void *ctx)
+{
+    struct item *item = ctx;
+    struct err err = op->err;
+    op_free(op);
+    if (!err.code) {
+        written(item);
+        return;
+    }
+    if (err.code == ERR_AMBIGUOUS && retries(item)) return;
+    if (err.code != ERR_AMBIGUOUS && !is_transient(err.code)) {
+        poisoned(item, &err);
+        return;
+    }
+    item->round->away = true;
+    item->round->drainer->runs->stats.drain_retried++;
+    item_done(item, SETTLE_BACK);
+}
+
+static void put(struct item *item)
+{
+    struct engine *e = engine_of(item->round->drainer);
+    struct op *op = op_new(VERB_RUN_PUT, NULL, NULL);
+    if (!op) {
+        item->round->away = true;
+        item_done(item, SETTLE_BACK);
+        return;
+    }
+    item->ask =
+        (struct run_ask){ .env = item->entry->env,
+                          .run = &item->run,
+                          .changes = item->parks ? bytes_of(NULL, 0) : item->entry->changes,
+                          .drains = true };
+    op->run = &item->ask;
+    op->lane = item->run.key.len ? item->run.key : run_id_bytes(&item->entry->id);
+    engine_submit(e, op, put_answered, item);
+}
+
+static void begin(struct item *item)
+{
+    struct err err = { ERR_CORRUPT, "" };
+    if (run_decode(item->entry->run, &item->run) && bytes_eq(item->run.env, item->entry->env)) {
+        put(item);
+        return;
+    }
+    item->run = (struct run){ 0 };
+    poisoned(item, &err);
+}
+
+/* ---- a round ---- */
+
+static void leased(struct op *op, void *ctx)
+{
+    struct round *r = ctx;
+    struct drainer *d = r->drainer;
+    size_t count = r->lease.entries.count;
+    struct err err = op->err;
+    op_free(op);
+    if (count && !err.code) r->items = calloc(count, sizeof *r->items);
+    if (err.code || !count || !r->items) {
+        bool last = r->regular && d->regular == 1;
+        round_free(r);
+        if (last || err.code) tell(d, &err);
+        if (!d->stopping) look_later(d);
+        return;
+    }
+    d->looks = 0;
+    r->open = count;
+    for (size_t i = 0; i < count; i++) {
+        r->items[i] = (struct item){ .round = r, .entry = r->lease.entries.rows[i] };
+        timer_init(&r->items[i].timer, item_timer);
+    }
+    for (size_t i = 0; i < count; i++) begin(&r->items[i]);
+    next(d);
+}
+
+static struct round *round_new(struct drainer *d, bool regular)
+{
+    struct engine *e = engine_of(d);
+    struct round *r = calloc(1, sizeof *r);
+    if (!r) return NULL;
+    r->drainer = d;
+    r->regular = regular;
+    r->until_ms = e->loop->now_ms + d->runs->config.drain_lease_ms;
+    r->lease.lease_ms = d->runs->config.drain_lease_ms;
+    e->rng->fill(e->rng, r->lease.token.bytes, sizeof r->lease.token.bytes);
+    link_init(&r->link);
+    list_append(&d->rounds, &r->link);
+    d->regular += regular;
+    return r;
+}
+
+static void round_start(struct round *r)
+{
+    struct op *op = op_new(VERB_DRAIN_LEASE, NULL, NULL);
+    if (!op) {
+        round_free(r);
+        return;
+    }
+    op->buffer = &r->lease;
+    engine_submit(engine_of(r->drainer), op, leased, r);
+}
+
+/* How many may be taken now; 0: none, and the timer is set. */
+static size_t allowance(struct drainer *d)
+{
+    struct engine *e = engine_of(d);
+    size_t batch = d->runs->config.drain_batch;
+    int64_t rate = d->runs->config.drain_rate, now_ms = e->loop->now_ms;
+    if (!rate) return batch;
+    if (d->earned_ms < now_ms - 1000)
+        d->earned_ms = now_ms - 1000; /* no more than a second's worth */
+    int64_t may = (now_ms - d->earned_ms) * rate / 1000;
+    if (may > (int64_t)batch) may = (int64_t)batch;
+    if (may < 1) {
+        timer_set(e->loop, &d->timer, d->earned_ms + 1000 / rate + 1);
+        return 0;
+    }
+    d->earned_ms += may * 1000 / rate;
+    return (size_t)may;
+}
+
+static void next(struct drainer *d)
+{
+    struct engine *e = engine_of(d);
+    if (d->stopping || (!d->runs->config.drains && !d->done)) return;
+    if (d->regular >= ROUNDS_AT_ONCE || timer_is_set(&d->timer)) return;
+    if (d->hold_ms > e->loop->now_ms) {
+        timer_set(e->loop, &d->timer, d->hold_ms);
+        return;
+    }
+    size_t may = allowance(d);
+    struct round *r = may ? round_new(d, true) : NULL;
+    if (!r) return;
+    r->lease.limit = may;
+    r->lease.env_limit = may > ENV_PARTS ? may / ENV_PARTS : 1;
+    round_start(r);
+}
+
+static void timer_fired(struct timer *t)
+{
+    next(container_of(t, struct drainer, timer));
+}
+
+void drainer_wake(struct engine *e)
+{
+    struct drainer *d = e->runs->drainer;
+    if (!d || d->hold_ms > e->loop->now_ms || d->runs->config.drain_rate) return;
+    d->looks = 0;
+    if (timer_is_set(&d->timer)) timer_set(e->loop, &d->timer, e->loop->now_ms);
+}
+
+int engine_drain(struct engine *e, drain_done *done, void *ctx, struct err *reterr)
+{
+    struct drainer *d = e->runs->drainer;
+    if (!d) return err_set(reterr, ERR_UNSUPPORTED, "there is no buffer to be drained");
+    if (d->stopping || d->done)
+        return err_set(reterr, ERR_CANCELED, "the buffer is being drained already, or closing");
+    d->done = done;
+    d->done_ctx = ctx;
+    d->drained_before = d->runs->stats.drained;
+    d->hold_ms = 0;
+    timer_set(e->loop, &d->timer, e->loop->now_ms);
+    return 0;
+}
+
+void drain_one(struct engine *e, struct bytes env, const struct run_id *id)
+{
+    struct drainer *d = e->runs->drainer;
+    struct round *r = d && !d->stopping ? round_new(d, false) : NULL;
+    if (!r) return; /* its turn comes anyway */
+    memcpy(r->env, env.data, env.len);
+    r->lease.env = bytes_of(r->env, env.len);
+    r->lease.id = *id;
+    r->lease.limit = 1;
+    round_start(r);
+}
+
+/* ---- how much there is ---- */
+
+static void counted(struct op *op, void *ctx)
+{
+    struct drainer *d = ctx;
+    struct engine *e = engine_of(d);
+    struct run_stats *stats = &d->runs->stats;
+    d->counting = false;
+    stats->buffer_known = !op->err.code;
+    if (!op->err.code) {
+        stats->buffer_queued = d->count.queued;
+        stats->buffer_leased = d->count.leased;
+        stats->buffer_oldest_ms = d->count.oldest_ms;
+    }
+    op_free(op);
+    if (!d->stopping) timer_set(e->loop, &d->count_timer, e->loop->now_ms + COUNT_MS);
+}
+
+static void count_timer(struct timer *t)
+{
+    struct drainer *d = container_of(t, struct drainer, count_timer);
+    struct engine *e = engine_of(d);
+    struct op *op = op_new(VERB_BUFFER_STATS, NULL, NULL);
+    if (!op) {
+        timer_set(e->loop, t, e->loop->now_ms + COUNT_MS);
+        return;
+    }
+    op->buffer = &d->count;
+    d->counting = true;
+    engine_submit(e, op, counted, d);
+}
+
+/* ---- life ---- */
+
+int drainer_init(struct runs *r)
+{
+    struct engine *e = r->engine;
+    if (!has(e, CAP_BUFFER) || !has(e, CAP_RUNS)) return 0;
+    struct drainer *d = calloc(1, sizeof *d);
+    if (!d) return ERR_NOMEM;
+    r->drainer = d;
+    d->runs = r;
+    list_init(&d->rounds);
+    timer_init(&d->timer, timer_fired);
+    timer_init(&d->count_timer, count_timer);
+    if (!r->config.drains) return 0;
+    timer_set(e->loop, &d->timer, e->loop->now_ms);
+    timer_set(e->loop, &d->count_timer, e->loop->now_ms);
+    return 0;
+}
+
+/* What is at the ledger is settled; what waits to be asked again goes back. */
+void drainer_stop(struct engine *e)
+{
+    struct drainer *d = e->runs->drainer;
+    if (!d) return;
+    d->stopping = true;
+    tell(d, &(struct err){ ERR_CANCELED, "the handle is closing" });
+    timer_stop(e->loop, &d->timer);
+    timer_stop(e->loop, &d->count_timer);
+    list_each (&d->rounds, at) {
+        struct round *r = container_of(at, struct round, link);
+        for (size_t i = 0; r->items && i < r->lease.entries.count; i++)
+            if (timer_is_set(&r->items[i].timer))
+                timer_set(e->loop, &r->items[i].timer, e->loop->now_ms);
+    }
+}
+
+bool drainer_idle(const struct engine *e)
+{
+    const struct drainer *d = e->runs->drainer;
+    return !d || (list_empty(&d->rounds) && !d->counting);
+}
+
+void drainer_fini(struct runs *r)
+{
+    struct drainer *d = r->drainer;
+    if (!d) return;
+    CHECK(list_empty(&d->rounds));
+    timer_stop(r->engine->loop, &d->timer);
+    timer_stop(r->engine->loop, &d->count_timer);
+    free(d);
+    r->drainer = NULL;
+}

@@ -1,0 +1,25 @@
+/* memory_gate.h - the gates of a memory store, one per env; private to it.
+ *
+ * Guarantees: what core/gate says, by a clock that may go back: what was counted in a future that is
+ * none any more counts as if it were now, so nothing is tripped for ever. Gates that nobody would
+ * miss are dropped before more are made: memory follows the envs in use, not all that ever were. */
+#ifndef STORE_MEMORY_GATE_H
+#define STORE_MEMORY_GATE_H
+
+#include "base/heap.h"
+#include "base/map.h"
+#include "store/run_op.h"
+
+struct gates {
+    struct map by_env;
+    struct heap by_idle; /* next to be of no use first */
+};
+
+int gates_init(struct gates *g, const uint64_t seed[2]); /* 0 or ERR_NOMEM */
+void gates_fini(struct gates *g);
+void gates_clear(struct gates *g);
+
+/* 0 or ERR_NOMEM, and then nothing was counted. */
+int gates_ask(struct gates *g, struct gate_ask *ask, int64_t now_ms);
+
+#endif

@@ -1,0 +1,367 @@
+-- redis_buffer.lua - entries of the buffer, in one atomic step. What puts them there is in redis.lua,
+-- since it decides on a claim, too.
+--
+-- KEYS  the buffer of a shard, its index
+-- ARGV  now_ms or 0; then per op an OP and three arguments
+--         get     env, id or key
+--         append  env, id, change
+--         lease   env, id: that one; both empty: whose turn it is
+--         settle  '', '', SETTLEs
+--         list    env, id to begin behind
+--         stats
+-- gives now_ms, epoch ('': there is no buffer), then per op: outcome, three numbers, entries
+--
+-- The buffer is a hash, its index a sorted set in which all scores are zero: members are in order of
+-- their bytes. What an entry is called, its name, is env and id with the length of the env in front,
+-- so that no env's names are among another's:
+--
+--   hash   ''                    META
+--          't'                   whose turn was last: an env with its length
+--          'h' name              HEADER and the key, in redis.lua, too
+--          'r' name              the run, as it came; never written again
+--          'c' name              what was changed since
+--          'k' env key           id of the entry that has the key
+--   index  'i' name              by id: those that are not written
+--          'q' env 1 seq id      those that nobody has leased: first in, first out
+--          'q' env 0 seq id      before them, those whose lease was found to have lapsed
+--          'l' until name        those that are leased, by the end of the lease
+--          'a' seq name          those that are leased or lapsed, by age
+--          'w' until name        those that are written and kept for a while
+--
+-- Two keys, and both are named: a slot of a cluster that moves is never seen half here and half there
+-- (Redis says TRYAGAIN). Nothing in here expires by itself; what was written is taken out, when its
+-- time has come, by whoever leases or settles, a few at a time.
+
+local call, pack, unpack, byte, sub, char =
+    redis.call, struct.pack, struct.unpack, string.byte, string.sub, string.char
+
+local OP = '<BBI8i8c16I4I4' -- kind, flags, rev, lease_ms, token, limit, env_limit
+local META = '<c8I8' -- epoch, lost with the entries; seq of the last
+local HEADER, HEADER_BYTES = '<BI8I4i8>I8<i8i8c16', 61
+    -- state, rev, attempts, accepted_at_ms, seq, until_ms, lease_ms, token
+local ENTRY = '<BI8I4i8BI4' -- as it is told: state, rev, attempts, accepted_at_ms, bytes of env and run
+
+local QUEUED, LEASED, WRITTEN = 1, 2, 3
+local LAPSED = 4 -- queued, but still settled by whoever had it if nobody was faster
+local IN_PROGRESS, OK, ABSENT, CONFLICT = 3, 8, 9, 11
+local SETTLE_WRITTEN, SETTLE_FAILED = 0, 2
+local BY_KEY, FREES_KEY = 1, 1
+local ID_BYTES = 30
+local KEEP_MS = 30000
+local ENVS_MAX, SPARE, TIDY = 100, 256, 16
+local ENVS_LOOKED_AT = 10000
+local ANSWER_BYTES_MAX = 8 * 1024 * 1024
+local NOBODY = string.rep('\0', 16)
+
+local buffer, index = KEYS[1], KEYS[2]
+local now_ms = unpack('<i8', ARGV[1])
+if now_ms == 0 then
+    local time = call('TIME')
+    now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
+end
+
+local function be(n)
+    return pack('>I8', n)
+end
+
+-- The entry in hand.
+local e = { name = '', state = 0, rev = 0, attempts = 0, accepted_at_ms = 0, seq = 0, until_ms = 0,
+    lease_ms = 0, token = '', key = '' }
+
+-- Is there one that counts?
+local function take(name)
+    local raw = call('HGET', buffer, 'h' .. name)
+    if not raw or #raw < HEADER_BYTES then return false end
+    e.name = name
+    e.state, e.rev, e.attempts, e.accepted_at_ms, e.seq, e.until_ms, e.lease_ms, e.token =
+        unpack(HEADER, raw)
+    e.key = sub(raw, HEADER_BYTES + 1)
+    return e.state ~= WRITTEN or now_ms < e.until_ms
+end
+
+local function put()
+    call('HSET', buffer, 'h' .. e.name, pack(HEADER, e.state, e.rev, e.attempts, e.accepted_at_ms,
+        e.seq, e.until_ms, e.lease_ms, e.token) .. e.key)
+end
+
+local function name_of(env, id)
+    return char(#env) .. env .. id
+end
+
+local function env_of(name)
+    return sub(name, 1, 1 + byte(name))
+end
+
+local function id_of(name)
+    return sub(name, 2 + byte(name))
+end
+
+-- Where the entry in hand is in the index, as it is now.
+local function place()
+    if e.state == LEASED then return 'l' .. be(e.until_ms) .. e.name end
+    if e.state == WRITTEN then return 'w' .. be(e.until_ms) .. e.name end
+    return 'q' .. env_of(e.name) .. (e.state == LAPSED and '\0' or '\1') .. be(e.seq) .. id_of(e.name)
+end
+
+-- One that ends later than it can was granted by a clock that has gone back since.
+local function is_leased()
+    local left_ms = e.until_ms - now_ms
+    return e.state == LEASED and left_ms > 0 and left_ms <= e.lease_ms
+end
+
+-- As callers are told of it.
+local function entry()
+    local found = call('HMGET', buffer, 'r' .. e.name, 'c' .. e.name)
+    local run, changes = found[1] or '', found[2] or ''
+    local state = e.state
+    if state == LAPSED or state == LEASED and not is_leased() then state = QUEUED end
+    return pack(ENTRY, state, e.rev, e.attempts, e.accepted_at_ms, byte(e.name), #run)
+        .. sub(e.name, 2) .. run .. changes
+end
+
+local function range(from, to, most)
+    return call('ZRANGEBYLEX', index, from, to, 'LIMIT', 0, most)
+end
+
+local function age()
+    return 'a' .. be(e.seq) .. e.name
+end
+
+local function was_leased()
+    return e.state == LEASED or e.state == LAPSED
+end
+
+local function become(state, token, lease_ms)
+    call('ZREM', index, place(), age())
+    e.state, e.token, e.lease_ms, e.until_ms = state, token, lease_ms, now_ms + lease_ms
+    put()
+    if was_leased() then
+        call('ZADD', index, 0, place(), 0, age())
+    else
+        call('ZADD', index, 0, place())
+    end
+end
+
+local function free_key()
+    if e.key == '' then return end
+    local field = 'k' .. env_of(e.name) .. e.key
+    if call('HGET', buffer, field) == id_of(e.name) then call('HDEL', buffer, field) end
+    e.key = ''
+end
+
+-- ---- one entry ----
+
+local function get(q)
+    local id = q.a
+    if q.flags == BY_KEY then id = call('HGET', buffer, 'k' .. char(#q.env) .. q.env .. q.a) end
+    if not id or not take(name_of(q.env, id)) then return { ABSENT, 0, 0, 0 } end
+    if q.flags == BY_KEY and e.state == WRITTEN then return { ABSENT, 0, 0, 0 } end
+    return { OK, 0, 0, 0, entry() }
+end
+
+-- A lease that has lapsed ends here: whoever had it has not seen the change, and must not settle.
+local function append(q)
+    if not take(name_of(q.env, q.a)) or e.state == WRITTEN then return { ABSENT, 0, 0, 0 } end
+    if is_leased() then return { IN_PROGRESS, 0, 0, 0 } end
+    if e.rev ~= q.rev then return { CONFLICT, 0, 0, 0 } end
+    local changes = call('HGET', buffer, 'c' .. e.name) or ''
+    e.rev = e.rev + 1
+    if q.flags == FREES_KEY then free_key() end
+    call('HSET', buffer, 'c' .. e.name, changes .. q.b)
+    if e.state == QUEUED then put() else become(QUEUED, NOBODY, 0) end
+    return { OK, 0, 0, 0 }
+end
+
+-- ---- what drainers do ----
+
+-- What was leased and has lapsed is queued again, in front. Its token still settles it.
+local function requeue(members)
+    for _, member in ipairs(members) do
+        if not take(sub(member, 10)) or place() ~= member then
+            call('ZREM', index, member)
+        elseif is_leased() then
+            return
+        else
+            become(LAPSED, e.token, 0)
+        end
+    end
+end
+
+-- At one end of them are those that have lapsed, at the other those of a clock that went back.
+local function requeue_lapsed(most)
+    requeue(range('[l', '(l' .. be(now_ms + 1), most))
+    requeue(call('ZREVRANGEBYLEX', index, '(m', '[l', 'LIMIT', 0, 1))
+end
+
+-- Leases for one op: what it has so far, and of which envs.
+local function leases(q)
+    local got, left, bytes, of_env = { OK, 0, 0, 0 }, q.limit, 0, {}
+    local cap = q.env_limit > 0 and q.env_limit or q.limit
+
+    -- False: there is none, or there was enough.
+    local function lease(member, name)
+        local env = env_of(name)
+        if left == 0 then return false end
+        if not take(name) or place() ~= member then
+            call('ZREM', index, member)
+            return false
+        end
+        become(LEASED, q.token, q.lease_ms)
+        got[#got + 1] = entry()
+        of_env[env], left, bytes = (of_env[env] or 0) + 1, left - 1, bytes + #got[#got]
+        if bytes > ANSWER_BYTES_MAX then left = 0 end
+        return true
+    end
+
+    -- Envs that wait, those first that come after whose turn was last.
+    local function waiting(turn)
+        local envs, after, to, wrapped = {}, '[q' .. turn .. '\255', '(r', false
+        while #envs < left and #envs < ENVS_MAX do
+            local found = range(after, to, 1)[1]
+            if found then
+                envs[#envs + 1] = sub(found, 2, 2 + byte(found, 2))
+                after = '[q' .. envs[#envs] .. '\255'
+            elseif wrapped then
+                break
+            else
+                after, to, wrapped = '[q', '(q' .. turn .. '\255', true
+            end
+        end
+        return envs
+    end
+
+    -- All envs get the same, and what some do not need is for the others. Gives whose turn was last.
+    local function queued(turn)
+        local envs = waiting(turn)
+        while left > 0 and #envs > 0 do
+            local share, more = math.max(1, math.floor(left / #envs)), {}
+            for _, env in ipairs(envs) do
+                local most = math.min(share, left, cap - (of_env[env] or 0))
+                local members = most > 0 and range('[q' .. env, '(q' .. env .. '\255', most) or {}
+                for _, member in ipairs(members) do
+                    if lease(member, env .. sub(member, #env + 11)) then turn = env end
+                end
+                if most > 0 and #members == most then more[#more + 1] = env end
+            end
+            envs = more
+        end
+        return turn
+    end
+
+    local function all()
+        local before = call('HGET', buffer, 't') or ''
+        requeue_lapsed(left + SPARE)
+        local turn = queued(before)
+        if turn ~= before then call('HSET', buffer, 't', turn) end
+        if range('[l', '(r', 1)[1] then got[2] = 1 end -- leased or queued: it is worth asking again
+    end
+
+    if q.a == '' then
+        all()
+    elseif take(name_of(q.env, q.a)) and e.state ~= WRITTEN and not is_leased() then
+        lease(place(), e.name)
+    end
+    return got
+end
+
+local function settle_one(how, token)
+    if e.token ~= token or not was_leased() then return 0 end
+    if how == SETTLE_FAILED then e.attempts = e.attempts + 1 end
+    if how ~= SETTLE_WRITTEN then
+        become(QUEUED, NOBODY, 0)
+        return 1
+    end
+    free_key()
+    call('ZREM', index, 'i' .. e.name)
+    become(WRITTEN, token, KEEP_MS)
+    return 1
+end
+
+local function settle(q)
+    local settled, at = 0, 1
+    while at < #q.b do
+        local how, env_len = byte(q.b, at, at + 1)
+        local to = at + 1 + env_len + ID_BYTES
+        if take(sub(q.b, at + 1, to)) then settled = settled + settle_one(how, q.token) end
+        at = to + 1
+    end
+    return { OK, settled, 0, 0 }
+end
+
+local function tidy(most)
+    for _, member in ipairs(range('[w', '(w' .. be(now_ms + 1), most)) do
+        local name = sub(member, 10)
+        if not take(name) and e.name == name and e.state == WRITTEN and place() == member then
+            call('HDEL', buffer, 'h' .. name, 'r' .. name, 'c' .. name)
+        end
+        call('ZREM', index, member)
+    end
+end
+
+-- ---- all of them ----
+
+local function list(q)
+    local got, bytes = { OK, 0, 0, 0 }, 0
+    local prefix = 'i' .. char(#q.env) .. q.env
+    local from = '(' .. prefix .. (q.a ~= '' and q.a or '\255')
+    local found = call('ZREVRANGEBYLEX', index, from, '[' .. prefix, 'LIMIT', 0, q.limit + 1)
+    for i = 1, #found do
+        if i > q.limit or bytes > ANSWER_BYTES_MAX then
+            got[2] = 1
+            break
+        end
+        if take(sub(found[i], 2)) then
+            got[#got + 1] = entry()
+            bytes = bytes + #got[#got]
+        end
+    end
+    return got
+end
+
+-- The first of those that were leased, or of what an env has in its queue. Of more envs than can be
+-- looked at in one step, those that are behind are not.
+local function oldest()
+    local first, seq = range('[a', '(b', 1)[1], nil
+    if first then first, seq = sub(first, 10), sub(first, 2, 9) end
+    local after = '[q'
+    for _ = 1, ENVS_LOOKED_AT do
+        local found = range(after, '(r', 1)[1]
+        if not found then break end
+        local env = sub(found, 2, 2 + byte(found, 2))
+        local its_seq = sub(found, #env + 3, #env + 10)
+        if not seq or its_seq < seq then first, seq = env .. sub(found, #env + 11), its_seq end
+        after = '[q' .. env .. (byte(found, #env + 2) == 0 and '\1' or '\255')
+    end
+    return first
+end
+
+local function stats()
+    local queued = call('ZLEXCOUNT', index, '[q', '(r')
+    local lapsed = call('ZLEXCOUNT', index, '[l', '(l' .. be(now_ms + 1))
+    local leased = call('ZLEXCOUNT', index, '[l' .. be(now_ms + 1), '(m')
+    local first = oldest()
+    local age_ms = first and take(first) and now_ms - e.accepted_at_ms or 0
+    return { OK, queued + lapsed, leased, age_ms }
+end
+
+local kinds = { get, append, leases, settle, list, stats } -- as enum buffer_kind has them
+local LEASE, SETTLE = 3, 4
+
+local meta = call('HGET', buffer, '')
+local answers = { now_ms, meta and unpack(META, meta) or '' }
+local q = { flags = 0, rev = 0, lease_ms = 0, token = '', limit = 0, env_limit = 0, env = '', a = '',
+    b = '' }
+local untidy = 0
+
+call('ZCARD', index) -- whatever else it is, it says so before anything is written
+for at = 2, #ARGV, 4 do
+    local kind
+    kind, q.flags, q.rev, q.lease_ms, q.token, q.limit, q.env_limit = unpack(OP, ARGV[at])
+    q.env, q.a, q.b = ARGV[at + 1], ARGV[at + 2], ARGV[at + 3]
+    local answer = kinds[kind](q)
+    if kind == SETTLE then untidy = untidy + 2 * answer[2] end
+    if kind == LEASE or kind == SETTLE then untidy = untidy + TIDY end
+    answers[#answers + 1] = answer
+end
+if untidy > 0 then tidy(untidy) end
+return answers

@@ -1,0 +1,433 @@
+/* draining.c - leasing entries, settling them, and looking at all of them: B2, B4. */
+#include "tests/conform/buffer.h"
+
+static size_t settled(uint8_t who, const char *env, unsigned n, enum settle_how how)
+{
+    return settle(who, env, n, how)->buffer->settled;
+}
+
+static struct buffer_ask *stats_now(void)
+{
+    return buffer_stats()->buffer;
+}
+
+/* ---- lease ---- */
+
+BUFFER_CASE(drain, nothing_gives_nothing)
+{
+    const struct op *op = drain(1, 10, 0);
+    cr_assert(op->buffer->entries.count == 0 && !op->changed);
+}
+
+BUFFER_CASE(drain, leases_what_it_gives_and_gives_it_once)
+{
+    expect(accept_entry("e", 1, "k"), OUTCOME_OK);
+    world_advance(&world, 5);
+    const struct op *op = drain(1, 10, 0);
+    const struct entry *e = only(op);
+    cr_assert(op->changed);
+    cr_assert(e->state == ENTRY_LEASED && number_of(&e->id) == 1);
+    cr_assert(bytes_eq(e->env, bytes_str("e")) && bytes_eq(e->run, run_of(1)));
+    cr_assert(e->accepted_at_ms == world.wall_ms - 5 && e->attempts == 0 && e->rev == 0);
+    cr_assert(op->buffer->now_ms == world.wall_ms);
+    cr_assert(drain(2, 10, 0)->buffer->entries.count == 0);
+    cr_assert(drain(1, 10, 0)->buffer->entries.count == 0);
+}
+
+BUFFER_CASE(drain, is_first_in_first_out)
+{
+    static const unsigned order[] = { 5, 9, 1, 8, 2 };
+    for (size_t i = 0; i < 5; i++) expect(accept_entry("e", order[i], NULL), OUTCOME_OK);
+    expect_entries(drain(1, 2, 0), "e", "5 9");
+    expect_entries(drain(2, 10, 0), "e", "1 8 2");
+}
+
+BUFFER_CASE(drain, order_is_kept_when_in_flight_together)
+{
+    accept_many("e", 1, 30);
+    expect_entries(drain(1, 12, 0), "e", "1 2 3 4 5 6 7 8 9 10 11 12");
+    expect_entries(drain(1, 3, 0), "e", "13 14 15");
+}
+
+BUFFER_CASE(drain, gives_no_more_than_asked_for)
+{
+    accept_many("e", 1, 20);
+    accept_many("f", 100, 20);
+    cr_assert(drain(1, 7, 0)->buffer->entries.count == 7);
+    cr_assert(drain(1, 1, 0)->buffer->entries.count == 1);
+    cr_assert(stats_now()->leased == 8 && stats_now()->queued == 32);
+}
+
+BUFFER_CASE(drain, one_env_alone_may_have_it_all)
+{
+    accept_many("e", 1, 60);
+    cr_assert(drain(1, 50, 0)->buffer->entries.count == 50);
+    cr_assert(drain(1, 50, 50)->buffer->entries.count == 10);
+}
+
+BUFFER_CASE(drain, takes_no_more_of_one_env_than_its_limit)
+{
+    accept_many("e", 1, 20);
+    accept_many("f", 100, 2);
+    const struct op *op = drain(1, 20, 5);
+    expect_entries(op, "e", "1 2 3 4 5");
+    expect_entries(op, "f", "100 101");
+}
+
+/* A light env waits for one round at most, however much a heavy one has. */
+BUFFER_CASE(drain, light_env_is_not_behind_a_heavy_one)
+{
+    accept_many("heavy", 1, 1000);
+    accept_many("light", 2000, 1);
+    size_t light = entries_of(drain(1, 100, 0), "light");
+    light += entries_of(drain(1, 100, 0), "light");
+    cr_assert(light == 1, "it still waits after two rounds");
+}
+
+BUFFER_CASE(drain, light_env_that_comes_later_is_not_behind_a_heavy_one)
+{
+    accept_many("a", 1, 300);
+    accept_many("m", 1000, 300);
+    drain(1, 20, 0);
+    accept_many("z", 2000, 1);
+    accept_many("0", 3000, 1);
+    size_t light = 0;
+    for (int round = 0; round < 2; round++) {
+        const struct op *op = drain(1, 20, 0);
+        light += entries_of(op, "z") + entries_of(op, "0");
+    }
+    cr_assert(light == 2, "%zu of 2 after two rounds", light);
+}
+
+BUFFER_CASE(drain, envs_take_turns_one_by_one)
+{
+    static const char *const envs[] = { "a", "b", "c" };
+    for (unsigned i = 0; i < 3; i++) accept_many(envs[i], 1 + 100 * i, 10);
+    size_t got[3] = { 0 };
+    for (int round = 0; round < 9; round++) {
+        const struct op *op = drain(1, 1, 0);
+        for (unsigned i = 0; i < 3; i++) got[i] += entries_of(op, envs[i]);
+    }
+    for (unsigned i = 0; i < 3; i++)
+        cr_assert(got[i] >= 2, "%s had %zu of 9 turns", envs[i], got[i]);
+}
+
+BUFFER_CASE(drain, more_envs_than_asked_for_all_have_their_turn)
+{
+    char env[16];
+    for (unsigned i = 0; i < 30; i++) {
+        snprintf(env, sizeof env, "env-%u", i);
+        accept_many(env, 1 + 50 * i, 20);
+    }
+    size_t got[30] = { 0 };
+    for (int round = 0; round < 6; round++) {
+        const struct op *op = drain(1, 10, 0);
+        cr_assert(op->buffer->entries.count == 10);
+        for (unsigned i = 0; i < 30; i++) {
+            snprintf(env, sizeof env, "env-%u", i);
+            got[i] += entries_of(op, env);
+        }
+    }
+    for (unsigned i = 0; i < 30; i++) cr_assert(got[i] >= 1, "env-%u had none of 60", i);
+}
+
+BUFFER_CASE(drain, two_drainers_share_without_meeting)
+{
+    accept_many("e", 1, 10);
+    expect_entries(drain(1, 4, 0), "e", "1 2 3 4");
+    there();
+    expect_entries(drain(2, 4, 0), "e", "5 6 7 8");
+    here();
+    expect_entries(drain(1, 4, 0), "e", "9 10");
+}
+
+/* ---- leases that lapse ---- */
+
+BUFFER_CASE(drain, lapsed_is_given_to_another)
+{
+    accept_many("e", 1, 3);
+    expect_entries(drain(1, 2, 0), "e", "1 2");
+    world_advance(&world, LEASE_MS - 1);
+    expect_entries(drain(2, 10, 0), "e", "3");
+    world_advance(&world, 1);
+    expect_entries(drain(3, 10, 0), "e", "1 2");
+    cr_assert(settled(1, "e", 1, SETTLE_WRITTEN) == 0);
+    cr_assert(settled(3, "e", 1, SETTLE_WRITTEN) == 1);
+}
+
+BUFFER_CASE(drain, lapsed_comes_before_what_never_was_leased)
+{
+    accept_many("e", 1, 6);
+    drain_one(1, "e", 5);
+    drain_one(1, "e", 3);
+    world_advance(&world, LEASE_MS);
+    const struct op *op = drain(2, 2, 0);
+    cr_assert(op->buffer->entries.count == 2);
+    for (size_t i = 0; i < 2; i++) {
+        unsigned n = number_of(&op->buffer->entries.rows[i]->id);
+        cr_assert(n == 3 || n == 5, "%u came before those that lapsed", n);
+    }
+    expect_entries(drain(2, 10, 0), "e", "1 2 4 6");
+}
+
+BUFFER_CASE(drain, lapsed_ones_of_a_heavy_env_do_not_keep_a_light_one_waiting)
+{
+    accept_many("heavy", 1, 200);
+    drain(1, 200, 0);
+    world_advance(&world, LEASE_MS);
+    accept_many("light", 1000, 1);
+    size_t light = entries_of(drain(2, 20, 0), "light");
+    light += entries_of(drain(2, 20, 0), "light");
+    cr_assert(light == 1, "it still waits after two rounds");
+}
+
+BUFFER_CASE(drain, lease_may_be_short)
+{
+    accept_many("e", 1, 1);
+    struct buffer_ask ask = { .token = token_of(1), .lease_ms = 10, .limit = 1 };
+    only(buffer(VERB_DRAIN_LEASE, ask));
+    world_advance(&world, 9);
+    cr_assert(drain(2, 1, 0)->buffer->entries.count == 0);
+    world_advance(&world, 1);
+    only(drain(2, 1, 0));
+}
+
+/* A clock that goes back by hours must not keep what a dead drainer had for hours. */
+BUFFER_CASE(drain, clock_that_goes_back_keeps_nothing_for_long)
+{
+    accept_many("e", 1, 1);
+    only(drain(1, 1, 0));
+    world.wall_ms -= INT64_C(3600000);
+    world_advance(&world, 2 * LEASE_MS);
+    only(drain(2, 1, 0));
+    cr_assert(settled(1, "e", 1, SETTLE_WRITTEN) == 0);
+    cr_assert(settled(2, "e", 1, SETTLE_WRITTEN) == 1);
+}
+
+/* ---- one by its id ---- */
+
+BUFFER_CASE(drain_one, whatever_its_turn)
+{
+    accept_many("e", 1, 5);
+    const struct entry *e = only(drain_one(1, "e", 4));
+    cr_assert(number_of(&e->id) == 4 && e->state == ENTRY_LEASED);
+    cr_assert(bytes_eq(e->run, run_of(4)));
+    expect_entries(drain(2, 10, 0), "e", "1 2 3 5");
+}
+
+BUFFER_CASE(drain_one, only_if_it_is_queued)
+{
+    accept_many("e", 1, 1);
+    cr_assert(drain_one(1, "e", 2)->buffer->entries.count == 0);
+    only(drain_one(1, "e", 1));
+    cr_assert(drain_one(2, "e", 1)->buffer->entries.count == 0);
+    world_advance(&world, LEASE_MS);
+    only(drain_one(2, "e", 1));
+    cr_assert(settled(1, "e", 1, SETTLE_WRITTEN) == 0);
+    cr_assert(settled(2, "e", 1, SETTLE_WRITTEN) == 1);
+    cr_assert(drain_one(3, "e", 1)->buffer->entries.count == 0);
+}
+
+/* ---- settle ---- */
+
+BUFFER_CASE(settle, written_is_written_once)
+{
+    accept_many("e", 1, 1);
+    drain(1, 1, 0);
+    cr_assert(settled(1, "e", 1, SETTLE_WRITTEN) == 1);
+    expect_state("e", 1, ENTRY_WRITTEN);
+    cr_assert(settled(1, "e", 1, SETTLE_WRITTEN) == 0);
+    cr_assert(settled(1, "e", 1, SETTLE_BACK) == 0);
+    world_advance(&world, LEASE_MS);
+    cr_assert(drain(2, 10, 0)->buffer->entries.count == 0);
+}
+
+BUFFER_CASE(settle, back_has_its_old_place)
+{
+    accept_many("e", 1, 4);
+    drain(1, 2, 0);
+    cr_assert(settled(1, "e", 2, SETTLE_BACK) == 1);
+    cr_assert(settled(1, "e", 1, SETTLE_BACK) == 1);
+    const struct entry *e = only(get("e", 1));
+    cr_assert(e->state == ENTRY_QUEUED && e->attempts == 0);
+    cr_assert(settled(1, "e", 1, SETTLE_WRITTEN) == 0);
+    expect_entries(drain(2, 10, 0), "e", "1 2 3 4");
+}
+
+BUFFER_CASE(settle, failed_is_queued_with_an_attempt_more)
+{
+    accept_many("e", 1, 1);
+    for (uint32_t attempts = 1; attempts <= 6; attempts++) {
+        only(drain(1, 1, 0));
+        cr_assert(settled(1, "e", 1, SETTLE_FAILED) == 1);
+        const struct entry *e = only(get("e", 1));
+        cr_assert(e->state == ENTRY_QUEUED && e->attempts == attempts);
+        cr_assert(settled(1, "e", 1, SETTLE_FAILED) == 0);
+    }
+    cr_assert(only(drain(1, 1, 0))->attempts == 6);
+    cr_assert(settled(1, "e", 1, SETTLE_BACK) == 1);
+    cr_assert(only(get("e", 1))->attempts == 6);
+}
+
+BUFFER_CASE(settle, stale_token_settles_nothing)
+{
+    accept_many("e", 1, 2);
+    cr_assert(settled(9, "e", 1, SETTLE_WRITTEN) == 0);
+    drain(1, 1, 0);
+    cr_assert(settled(9, "e", 1, SETTLE_WRITTEN) == 0);
+    cr_assert(settled(9, "e", 1, SETTLE_BACK) == 0);
+    cr_assert(settled(9, "e", 1, SETTLE_FAILED) == 0);
+    cr_assert(settled(1, "e", 2, SETTLE_WRITTEN) == 0);
+    cr_assert(settled(1, "e", 7, SETTLE_WRITTEN) == 0);
+    cr_assert(settled(1, "f", 1, SETTLE_WRITTEN) == 0);
+    expect_state("e", 1, ENTRY_LEASED);
+    expect_state("e", 2, ENTRY_QUEUED);
+    cr_assert(only(get("e", 1))->attempts == 0);
+}
+
+BUFFER_CASE(settle, taken_over_is_not_the_first_ones_any_more)
+{
+    accept_many("e", 1, 1);
+    drain(1, 1, 0);
+    world_advance(&world, LEASE_MS);
+    only(drain(2, 1, 0));
+    cr_assert(settled(1, "e", 1, SETTLE_BACK) == 0);
+    expect_state("e", 1, ENTRY_LEASED);
+    cr_assert(settled(1, "e", 1, SETTLE_WRITTEN) == 0);
+    expect_state("e", 1, ENTRY_LEASED);
+    cr_assert(settled(2, "e", 1, SETTLE_WRITTEN) == 1);
+}
+
+/* The ledger has it, and nobody else has touched it. */
+BUFFER_CASE(settle, lapsed_but_not_taken_over_is_settled)
+{
+    accept_many("e", 1, 1);
+    drain(1, 1, 0);
+    world_advance(&world, LEASE_MS + 1000);
+    cr_assert(settled(1, "e", 1, SETTLE_WRITTEN) == 1);
+    expect_state("e", 1, ENTRY_WRITTEN);
+    cr_assert(drain(2, 1, 0)->buffer->entries.count == 0);
+}
+
+BUFFER_CASE(settle, many_of_many_envs_each_its_own_way)
+{
+    accept_many("e", 1, 3);
+    accept_many("f", 11, 2);
+    accept_many("g", 21, 1);
+    drain(1, 5, 2);
+    drain_one(2, "e", 3);
+    const struct settle all[] = {
+        { id_of(1), bytes_str("e"), SETTLE_WRITTEN },
+        { id_of(11), bytes_str("f"), SETTLE_FAILED },
+        { id_of(3), bytes_str("e"), SETTLE_WRITTEN }, /* another's */
+        { id_of(2), bytes_str("e"), SETTLE_BACK },
+        { id_of(99), bytes_str("f"), SETTLE_WRITTEN }, /* nobody's */
+        { id_of(12), bytes_str("f"), SETTLE_WRITTEN },
+    };
+    const struct op *op = expect(
+        buffer(VERB_SETTLE,
+               (struct buffer_ask){ .token = token_of(1), .settles = all, .settle_count = 6 }),
+        OUTCOME_OK);
+    cr_assert(op->changed && op->buffer->settled == 4, "%zu", op->buffer->settled);
+    expect_state("e", 1, ENTRY_WRITTEN);
+    expect_state("e", 2, ENTRY_QUEUED);
+    expect_state("e", 3, ENTRY_LEASED);
+    expect_state("f", 11, ENTRY_QUEUED);
+    cr_assert(only(get("f", 11))->attempts == 1);
+    expect_state("f", 12, ENTRY_WRITTEN);
+    expect_state("g", 21, ENTRY_LEASED);
+}
+
+/* ---- list ---- */
+
+BUFFER_CASE(entry_list, newest_first_whatever_the_order_they_came_in)
+{
+    static const unsigned order[] = { 5, 9, 1, 8, 2 };
+    for (size_t i = 0; i < 5; i++) expect(accept_entry("e", order[i], NULL), OUTCOME_OK);
+    expect(accept_entry("f", 7, NULL), OUTCOME_OK);
+    const struct op *op = list_entries("e", 0, 10);
+    expect_entries(op, "e", "9 8 5 2 1");
+    cr_assert(op->buffer->entries.count == 5 && !op->buffer->entries.more);
+    cr_assert(bytes_eq(op->buffer->entries.rows[0]->run, run_of(9)));
+    cr_assert(list_entries("g", 0, 10)->buffer->entries.count == 0);
+}
+
+BUFFER_CASE(entry_list, pages_without_gap_or_repeat)
+{
+    accept_many("e", 1, 25);
+    unsigned next = 25, before = 0;
+    for (bool more = true; more;) {
+        const struct entries *got = &list_entries("e", before, 10)->buffer->entries;
+        for (size_t i = 0; i < got->count; i++)
+            cr_assert(number_of(&got->rows[i]->id) == next--);
+        before = next + 1;
+        more = got->more;
+        cr_assert(got->count == (more ? 10 : 5));
+    }
+    cr_assert(next == 0);
+    cr_assert(list_entries("e", 1, 10)->buffer->entries.count == 0);
+}
+
+BUFFER_CASE(entry_list, full_page_knows_that_it_is_the_last)
+{
+    accept_many("e", 1, 4);
+    cr_assert(!list_entries("e", 0, 4)->buffer->entries.more);
+    cr_assert(list_entries("e", 0, 3)->buffer->entries.more);
+}
+
+BUFFER_CASE(entry_list, queued_and_leased_but_not_written)
+{
+    accept_many("e", 1, 4);
+    drain(1, 2, 0);
+    settle(1, "e", 1, SETTLE_WRITTEN);
+    const struct op *op = list_entries("e", 0, 10);
+    expect_entries(op, "e", "4 3 2");
+    cr_assert(op->buffer->entries.rows[0]->state == ENTRY_QUEUED);
+    cr_assert(op->buffer->entries.rows[2]->state == ENTRY_LEASED);
+    world_advance(&world, LEASE_MS);
+    op = list_entries("e", 0, 10);
+    expect_entries(op, "e", "4 3 2");
+    cr_assert(op->buffer->entries.rows[2]->state == ENTRY_QUEUED);
+}
+
+/* ---- stats ---- */
+
+BUFFER_CASE(buffer_stats, counts_what_waits)
+{
+    struct buffer_ask *s = stats_now();
+    cr_assert(s->queued == 0 && s->leased == 0 && s->oldest_ms == 0);
+    cr_assert(s->now_ms == world.wall_ms);
+    accept_many("e", 1, 5);
+    accept_many("f", 11, 2);
+    drain_one(1, "e", 1);
+    drain_one(1, "f", 11);
+    drain_one(2, "e", 2);
+    settle(2, "e", 2, SETTLE_WRITTEN);
+    s = stats_now();
+    cr_assert(s->queued == 4 && s->leased == 2, "%llu and %llu", (unsigned long long)s->queued,
+              (unsigned long long)s->leased);
+    world_advance(&world, LEASE_MS);
+    s = stats_now();
+    cr_assert(s->queued == 6 && s->leased == 0, "what lapsed is queued");
+}
+
+BUFFER_CASE(buffer_stats, age_is_that_of_the_oldest)
+{
+    expect(accept_entry("e", 500, NULL), OUTCOME_OK);
+    world_advance(&world, 1000);
+    expect(accept_entry("f", 400, NULL), OUTCOME_OK);
+    world_advance(&world, 1000);
+    accept_many("e", 1, 100);
+    world_advance(&world, 1000);
+    cr_assert(stats_now()->oldest_ms == 3000, "%lld", (long long)stats_now()->oldest_ms);
+    drain_one(1, "e", 500);
+    cr_assert(stats_now()->oldest_ms == 3000, "a leased one is not written");
+    settle(1, "e", 500, SETTLE_WRITTEN);
+    cr_assert(stats_now()->oldest_ms == 2000);
+    drain_one(1, "f", 400);
+    settle(1, "f", 400, SETTLE_BACK);
+    cr_assert(stats_now()->oldest_ms == 2000);
+    drain_one(1, "f", 400);
+    settle(1, "f", 400, SETTLE_WRITTEN);
+    cr_assert(stats_now()->oldest_ms == 1000);
+}
