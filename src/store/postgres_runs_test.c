@@ -520,9 +520,8 @@ Test(postgres_runs, lease_is_the_rule_field_by_field)
     struct question *q = asked(s, lease_of(TOKENS, 3));
     cr_assert(outcome_of(q) == OUTCOME_OK && q->ask.now_ms == ledger.world.wall_ms);
     for (unsigned n = 0; n < CONDITIONS; n++) {
-        struct token token = { { 0 } };
         after = asked(s, get_of(n));
-        if (row_of(after)->state == RUN_EXECUTING) token = row_of(after)->token;
+        struct token token = row_of(after)->token;
         struct run_verdict v =
             rules_run_lease(row_of(before[n]), &token, LEASE_MS, ledger.world.wall_ms);
         cr_assert(v.changed);
