@@ -76,7 +76,12 @@ static void finish(struct run_call *c)
 void run_fail(struct run_call *c, int code, const char *text)
 {
     if (c->trigger.maybe && code == ERR_UNAVAILABLE) code = ERR_AMBIGUOUS;
-    err_set(&c->err, code, "%s", text);
+    if (c->trigger.maybe && code == ERR_NOMEM) {
+        code = ERR_AMBIGUOUS;
+        text = "out of memory for the answer; the run may have been made";
+    }
+    c->err.code = code;
+    if (text != c->err.text) err_set(&c->err, code, "%s", text); /* never onto itself */
     finish(c);
 }
 

@@ -177,6 +177,6 @@ void drainer_stop(struct engine *e);
 bool drainer_idle(const struct engine *e);
 void drainer_fini(struct runs *r);
 /* This entry, now: whoever finds it there twice. */
-void drain_one(struct engine *e, struct bytes env, const struct run_id *id);
+void drainer_take(struct engine *e, struct bytes env, const struct run_id *id);
 
 #endif

@@ -177,7 +177,7 @@ static void rival_found(struct run_call *c, struct op *op)
     const struct entry *rival = c->buffer.entries.count ? c->buffer.entries.rows[0] : NULL;
     bool other =
         !op->err.code && op->out.outcome == OUTCOME_OK && !run_id_eq(&rival->id, &mine->id);
-    if (other) drain_one(c->engine, rival->env, &rival->id);
+    if (other) drainer_take(c->engine, rival->env, &rival->id);
     end_found(c);
 }
 
@@ -207,6 +207,7 @@ static void found(struct run_call *c, const struct run *run, bool buffered, bool
     struct trigger *t = &c->trigger;
     c->out.buffered = buffered;
     t->created = created;
+    if (created) t->maybe = true; /* whatever fails from now on: it is there */
     run_rows_clear(&c->out.rows);
     if (run_rows_add(&c->out.rows, run)) {
         fail_with(c, &(struct err){ ERR_NOMEM, "out of memory for the answer" });

@@ -427,7 +427,7 @@ BUFFER_CASE(append, to_a_lapsed_one_takes_it_from_the_late_drainer)
  * The scope has the env in it, so that a cluster can have both in one place. */
 static struct key claim_key(const char *name)
 {
-    return key_of("run:e", name);
+    return key_of("@e", name);
 }
 
 static struct request with_value(uint8_t who, const char *value)
