@@ -7,7 +7,8 @@
  *   work.c       leases, and waiting for something to be due
  *   bell.c       telling other processes that something may be
  *   overrides.c      what operators have set for the gate of an env
- *   drain.c      the buffer into the ledger */
+ *   drain.c      the buffer into the ledger
+ *   forward.c    all of it, on a store that is a daemon */
 #ifndef ENGINE_RUNS_INTERNAL_H
 #define ENGINE_RUNS_INTERNAL_H
 
@@ -70,6 +71,8 @@ struct run_call {
     struct list behind;     /* CHANGE: struct run_call, whose turn comes after it */
     struct link in_line;    /* behind another change; LEASE: in a line */
     bool has_turn;
+    struct run_call_ask forward; /* to a daemon ... */
+    struct op *forwarded;        /* ... and under way; NULL: it is not */
     struct bytes place; /* env and what it is about, framed: which way its ops go */
     uint8_t memory[];
 };
@@ -106,6 +109,8 @@ void run_submit(struct run_call *c, enum verb verb, run_step *then);
 /* The same, about a key. */
 void run_submit_keyed(struct run_call *c, enum verb verb, const struct key *key,
                       const struct request *in, run_step *then);
+/* The same, about c->forward. NULL: the call has failed. */
+struct op *run_submit_call(struct run_call *c, run_step *then);
 void run_pause(struct run_call *c, int64_t ms, void (*then)(struct run_call *));
 /* After an error of a store: `then` is called again in a while, if that is worth it. */
 bool run_may_retry(struct run_call *c, int code, void (*then)(struct run_call *));
@@ -130,6 +135,9 @@ void buffered_leave(struct run_call *c); /* gives up its turn */
 
 /* Fails before anything has happened, or not at all. */
 int trigger_start(struct run_call *c, struct err *reterr);
+/* The run that it asks for, and whether it may be one. */
+int trigger_make(struct run_call *c, struct err *reterr);
+void trigger_fill_id(struct run_call *c);
 /* Where the claim of a key is: into c->trigger. */
 int trigger_claim_key(struct run_call *c, struct bytes task, struct bytes key,
                       struct err *reterr);
@@ -178,5 +186,12 @@ bool drainer_idle(const struct engine *e);
 void drainer_fini(struct runs *r);
 /* This entry, now: whoever finds it there twice. */
 void drainer_take(struct engine *e, struct bytes env, const struct run_id *id);
+
+/* ---- forward.c ---- */
+
+/* Fails before anything has happened, or not at all. */
+int forward_start(struct run_call *c, struct err *reterr);
+void forward_cancel(struct run_call *c);
+void forward_clear(struct run_call *c);
 
 #endif
