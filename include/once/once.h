@@ -62,9 +62,9 @@ enum once_outcome {
     ONCE_TIMED_OUT = 4,    /* you waited, still no answer; safe to retry */
     ONCE_ALREADY_DONE = 5, /* it was done, the answer was not kept; do not retry */
     ONCE_MISMATCH = 6,     /* same key, other fingerprint */
-    ONCE_LOST = 7,  /* not yours any more; value is the canonical answer if there is one */
-    ONCE_OK = 8,    /* published, released, renewed, forgotten */
-    ONCE_ABSENT = 9, /* peek, forget: there is no record */
+    ONCE_LOST = 7,     /* not yours any more; value is the canonical answer if there is one */
+    ONCE_OK = 8,       /* published, released, renewed, forgotten */
+    ONCE_ABSENT = 9,   /* peek, forget: there is no record */
     ONCE_REFUSED = 10, /* runs: what is there does not allow it; error says why */
     ONCE_CONFLICT = 11 /* runs: it has changed since you looked; look again */
 };
@@ -267,6 +267,220 @@ ONCE_API int once_do(struct once *o, const char *scope, const char *key, once_fn
 ONCE_API int once_do_with(struct once *o, const struct once_claim *in, once_fn *fn, void *ctx,
                           struct once_answer *ret_answer);
 
+/* ---- runs: work that is triggered here and done by whoever works on its queue ----
+ *
+ *     struct once_trigger in = ONCE_TRIGGER_INIT;
+ *     struct once_run_answer answer;
+ *     in.task = once_str("send-receipt");
+ *     in.payload = once_str("{\"order\": \"o-17\"}");
+ *     in.key = once_str("o-17");               // same key, same run
+ *     if (once_trigger(o, &in, &answer) < 0) ...
+ *     // answer.run->id; ONCE_OK: created, ONCE_CACHED: it was there
+ *     once_run_answer_clear(&answer);
+ *
+ * A worker leases runs of a queue, shows the token of each to heartbeat while it works, and to
+ * complete or fail. Nobody does that for it: a lease that is not extended lapses, and the run is
+ * handed to the next worker.
+ *
+ *   trigger --> DELAYED/QUEUED --lease--> EXECUTING --complete--> COMPLETED
+ *                 ^    |                    | |  '--fail, no attempts left--> FAILED
+ *                 |    '------cancel--------|-|--> CANCELED
+ *                 '--fail, attempts left----' '--lease lapses--> the next lease, fence + 1 */
+
+enum once_run_status {
+    ONCE_RUN_QUEUED = 1,
+    ONCE_RUN_EXECUTING = 2,
+    ONCE_RUN_COMPLETED = 3, /* this one and those below are final */
+    ONCE_RUN_FAILED = 4,
+    ONCE_RUN_CANCELED = 5,
+    ONCE_RUN_DELAYED = 6 /* queued, and its time has not come */
+};
+
+ONCE_API const char *once_run_status_name(
+    int status); /* "QUEUED"; "unknown" if there is none */
+
+/* Times are milliseconds since 1970; 0: that has not happened. Empty bytes: there is none. */
+struct once_run {
+    char id[31];           /* "run_" and 26 digits and letters, ordered by time */
+    char canonical_id[31]; /* found by an alias: the id that counts; else empty */
+    int status;            /* enum once_run_status */
+    const char *status_name;
+    struct once_bytes env, task, queue, ordering_key;
+    struct once_bytes payload; /* JSON, byte for byte as it came */
+    struct once_bytes key;
+    int key_held; /* the key leads to this run, until key_until_ms */
+    int64_t key_until_ms;
+    const struct once_bytes *tags;
+    size_t tag_count;
+    struct once_bytes metadata; /* a JSON object */
+    uint64_t metadata_version;
+    struct once_bytes output; /* COMPLETED: JSON */
+    struct once_bytes error;  /* of the last attempt that failed: JSON */
+    int64_t created_at_ms, delay_until_ms, available_at_ms, started_at_ms, finished_at_ms;
+    uint32_t attempts, attempts_max; /* attempts counts the current one, too */
+    uint32_t stalls;                 /* leases that lapsed; they are not attempts */
+    char token[33];                  /* answers of once_run_lease() only */
+    uint64_t fence; /* of the last lease: let the resource refuse smaller ones */
+    int64_t lease_ms, lease_until_ms;
+};
+
+struct once_run_answer {
+    int outcome;                        /* 0 if there is no answer */
+    const char *reason;                 /* REFUSED, CONFLICT: why; NULL: there is none */
+    const struct once_run *run;         /* the first one; NULL: there is none */
+    const struct once_run *const *runs; /* list, lease: all of them */
+    size_t count;
+    char next[31];     /* list: give it as `before` for the next page; empty: this is all */
+    int buffered;      /* the run is not in the ledger yet; nothing else tells */
+    int degraded;      /* coord was not used */
+    int64_t waited_ms; /* how long this call took on the handle's clock */
+    struct once_error error; /* where the call failed */
+    void *owner;             /* internal */
+    uint64_t reserved[4];
+};
+
+/* Frees what the answer holds; it may be cleared twice, and when the call failed. */
+ONCE_API void once_run_answer_clear(struct once_run_answer *answer);
+
+#define ONCE_RETURN_MISMATCH 1u /* once_trigger.flags: another payload is CACHED, too */
+
+struct once_trigger {
+    size_t size;
+    struct once_bytes env;     /* up to 64 bytes as in a scope; empty: "default" */
+    struct once_bytes task;    /* 1-128 bytes of [A-Za-z0-9._:/-] */
+    struct once_bytes payload; /* JSON; may be empty */
+    struct once_bytes key;     /* up to 512 bytes, as of a claim; empty: always a new run */
+    struct once_bytes queue;   /* empty: the task */
+    struct once_bytes ordering_key; /* runs of one are done one at a time, in order */
+    struct once_bytes metadata;     /* a JSON object */
+    const struct once_bytes *tags;  /* up to 10, each up to 128 bytes */
+    size_t tag_count;
+    const char *id;         /* of the caller's making, to repeat the call safely; NULL: made */
+    int64_t key_ms;         /* 30 days: how long the key leads to this run */
+    int64_t delay_ms;       /* 0: at once */
+    int64_t delay_until_ms; /* in its place: since 1970; 0: delay_ms counts */
+    int64_t wait_ms;        /* 5,000: for somebody who is triggering the same key */
+    uint32_t attempts_max;  /* 3 */
+    unsigned flags;
+};
+
+#define ONCE_TRIGGER_INIT                                                                      \
+    {                                                                                          \
+        .size = sizeof(struct once_trigger), .key_ms = 2592000000, .wait_ms = 5000,            \
+        .attempts_max = 3                                                                      \
+    }
+
+/* OK: created; CACHED: the key, or the id, leads to a run; MISMATCH: to one of another payload;
+ * TIMED_OUT. A key whose run has FAILED, or whose time is over, makes a new run. */
+ONCE_API int once_trigger(struct once *o, const struct once_trigger *in,
+                          struct once_run_answer *ret_answer);
+
+/* Names one run, and what is to be done to it. */
+struct once_run_args {
+    size_t size;
+    struct once_bytes env;         /* empty: "default". A run of another one is ABSENT */
+    const char *id;                /* all but once_key_reset() */
+    struct once_bytes task, key;   /* once_key_reset() */
+    const char *token;             /* complete, fail, heartbeat, return: as leased */
+    struct once_bytes value;       /* what each function says; JSON, may be empty */
+    const struct once_bytes *tags; /* add_tags */
+    size_t tag_count;
+    uint64_t version; /* set_metadata: what it has to be now; ONCE_ANY_VERSION */
+    int64_t at_ms;    /* reschedule: the new time, since 1970 */
+    int64_t lease_ms; /* heartbeat; ONCE_AS_GRANTED: the length that was granted */
+    int64_t retry_ms; /* fail: the next attempt is due after; ONCE_BACK_OFF: 1 s, doubled */
+};
+
+#define ONCE_ANY_VERSION UINT64_MAX
+#define ONCE_BACK_OFF (-1)
+#define ONCE_RUN_ARGS_INIT                                                                     \
+    {                                                                                          \
+        .size = sizeof(struct once_run_args), .version = ONCE_ANY_VERSION,                     \
+        .lease_ms = ONCE_AS_GRANTED, .retry_ms = ONCE_BACK_OFF                                 \
+    }
+
+/* OK, ABSENT. */
+ONCE_API int once_run_get(struct once *o, const struct once_run_args *in,
+                          struct once_run_answer *ret_answer);
+
+/* Those that change a run answer OK, ABSENT, REFUSED, or TIMED_OUT (it is just being written to the
+ * ledger, for too long; safe to retry). answer.run is the run as it is now.
+ *
+ * Adds what is missing of `tags`; REFUSED: it would have more than 10. */
+ONCE_API int once_run_add_tags(struct once *o, const struct once_run_args *in,
+                               struct once_run_answer *ret_answer);
+/* value: the new object. CONFLICT: the metadata is not of this `version` any more. */
+ONCE_API int once_run_set_metadata(struct once *o, const struct once_run_args *in,
+                                   struct once_run_answer *ret_answer);
+/* value: [{"type": "increment"|"append"|"set"|"remove", "key": "k", "value": v}, ...]; all or none.
+ * Any number of callers may do so at once: all of them count. */
+ONCE_API int once_run_operate(struct once *o, const struct once_run_args *in,
+                              struct once_run_answer *ret_answer);
+/* REFUSED unless it is DELAYED. */
+ONCE_API int once_run_reschedule(struct once *o, const struct once_run_args *in,
+                                 struct once_run_answer *ret_answer);
+/* value: a reason. OK, too, where it is final already: answer.run->status tells. */
+ONCE_API int once_run_cancel(struct once *o, const struct once_run_args *in,
+                             struct once_run_answer *ret_answer);
+/* A new run like that one, without its key. As once_trigger(), or ABSENT. */
+ONCE_API int once_run_replay(struct once *o, const struct once_run_args *in,
+                             struct once_run_answer *ret_answer);
+/* The key leads nowhere from now on: the next trigger makes a new run. OK: run had it; ABSENT. */
+ONCE_API int once_key_reset(struct once *o, const struct once_run_args *in,
+                            struct once_run_answer *ret_answer);
+
+struct once_run_query {
+    size_t size;
+    struct once_bytes env;              /* empty: "default" */
+    struct once_bytes task, queue, tag; /* only those; empty: all */
+    unsigned statuses;                  /* bits, 1u << ONCE_RUN_FAILED; 0: all */
+    const char *before;                 /* answer.next of the page before; NULL: the newest */
+    size_t limit;                       /* 100; at most 1,000 */
+};
+
+#define ONCE_RUN_QUERY_INIT                                                                    \
+    {                                                                                          \
+        .size = sizeof(struct once_run_query), .limit = 100                                    \
+    }
+
+/* OK: runs, the newest first. A page may have fewer than asked for, also none: next tells. */
+ONCE_API int once_run_list(struct once *o, const struct once_run_query *in,
+                           struct once_run_answer *ret_answer);
+
+struct once_run_lease {
+    size_t size;
+    struct once_bytes env;   /* empty: "default" */
+    struct once_bytes queue; /* 1-128 bytes of [A-Za-z0-9._:/-] */
+    size_t count;            /* 1: at most so many; up to 1,000 */
+    int64_t lease_ms;        /* 30,000 */
+    int64_t wait_ms;         /* 5,000: for the first of them to be due */
+};
+
+#define ONCE_RUN_LEASE_INIT                                                                    \
+    {                                                                                          \
+        .size = sizeof(struct once_run_lease), .count = 1, .lease_ms = 30000, .wait_ms = 5000  \
+    }
+
+/* OK: runs, perhaps none, each with its token, fence and lease. */
+ONCE_API int once_run_lease(struct once *o, const struct once_run_lease *in,
+                            struct once_run_answer *ret_answer);
+
+/* What a worker says of a run that it has leased; LOST: it is somebody else's by now, or was
+ * canceled: stop. A lease that has lapsed counts until somebody else has it.
+ *
+ * value: the output. */
+ONCE_API int once_run_complete(struct once *o, const struct once_run_args *in,
+                               struct once_run_answer *ret_answer);
+/* value: the error. It is tried again after retry_ms; without attempts left it is FAILED. */
+ONCE_API int once_run_fail(struct once *o, const struct once_run_args *in,
+                           struct once_run_answer *ret_answer);
+/* The lease lasts for lease_ms from now on. Every third of it is often enough. */
+ONCE_API int once_run_heartbeat(struct once *o, const struct once_run_args *in,
+                                struct once_run_answer *ret_answer);
+/* As if it had not been leased: due at once, and not an attempt. */
+ONCE_API int once_run_return(struct once *o, const struct once_run_args *in,
+                             struct once_run_answer *ret_answer);
+
 /* ---- listing and upkeep ---- */
 
 struct once_row {
@@ -356,6 +570,56 @@ ONCE_API int once_peek_start(struct once *o, const struct once_owned *in, once_d
 ONCE_API int once_forget_start(struct once *o, const struct once_owned *in, once_done_fn *done,
                                void *ctx, struct once_call **ret_call,
                                struct once_error *reterr);
+
+/* The same for runs. A lease that is canceled may have been granted all the same: it lapses. */
+typedef void once_run_done_fn(void *ctx, int result, struct once_run_answer *answer);
+
+ONCE_API int once_trigger_start(struct once *o, const struct once_trigger *in,
+                                once_run_done_fn *done, void *ctx, struct once_call **ret_call,
+                                struct once_error *reterr);
+ONCE_API int once_run_get_start(struct once *o, const struct once_run_args *in,
+                                once_run_done_fn *done, void *ctx, struct once_call **ret_call,
+                                struct once_error *reterr);
+ONCE_API int once_run_list_start(struct once *o, const struct once_run_query *in,
+                                 once_run_done_fn *done, void *ctx, struct once_call **ret_call,
+                                 struct once_error *reterr);
+ONCE_API int once_run_add_tags_start(struct once *o, const struct once_run_args *in,
+                                     once_run_done_fn *done, void *ctx,
+                                     struct once_call **ret_call, struct once_error *reterr);
+ONCE_API int once_run_set_metadata_start(struct once *o, const struct once_run_args *in,
+                                         once_run_done_fn *done, void *ctx,
+                                         struct once_call **ret_call,
+                                         struct once_error *reterr);
+ONCE_API int once_run_operate_start(struct once *o, const struct once_run_args *in,
+                                    once_run_done_fn *done, void *ctx,
+                                    struct once_call **ret_call, struct once_error *reterr);
+ONCE_API int once_run_reschedule_start(struct once *o, const struct once_run_args *in,
+                                       once_run_done_fn *done, void *ctx,
+                                       struct once_call **ret_call, struct once_error *reterr);
+ONCE_API int once_run_cancel_start(struct once *o, const struct once_run_args *in,
+                                   once_run_done_fn *done, void *ctx,
+                                   struct once_call **ret_call, struct once_error *reterr);
+ONCE_API int once_run_replay_start(struct once *o, const struct once_run_args *in,
+                                   once_run_done_fn *done, void *ctx,
+                                   struct once_call **ret_call, struct once_error *reterr);
+ONCE_API int once_key_reset_start(struct once *o, const struct once_run_args *in,
+                                  once_run_done_fn *done, void *ctx,
+                                  struct once_call **ret_call, struct once_error *reterr);
+ONCE_API int once_run_lease_start(struct once *o, const struct once_run_lease *in,
+                                  once_run_done_fn *done, void *ctx,
+                                  struct once_call **ret_call, struct once_error *reterr);
+ONCE_API int once_run_complete_start(struct once *o, const struct once_run_args *in,
+                                     once_run_done_fn *done, void *ctx,
+                                     struct once_call **ret_call, struct once_error *reterr);
+ONCE_API int once_run_fail_start(struct once *o, const struct once_run_args *in,
+                                 once_run_done_fn *done, void *ctx, struct once_call **ret_call,
+                                 struct once_error *reterr);
+ONCE_API int once_run_heartbeat_start(struct once *o, const struct once_run_args *in,
+                                      once_run_done_fn *done, void *ctx,
+                                      struct once_call **ret_call, struct once_error *reterr);
+ONCE_API int once_run_return_start(struct once *o, const struct once_run_args *in,
+                                   once_run_done_fn *done, void *ctx,
+                                   struct once_call **ret_call, struct once_error *reterr);
 
 /* Ends a call with ONCE_ECANCELED, through its callback, in a later once_process(). A claim
  * that is granted all the same is released again. */

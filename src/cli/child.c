@@ -11,7 +11,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { PIPE_OUT, PIPE_ERR, PIPE_EXEC, PIPES };
+enum { PIPE_OUT, PIPE_ERR, PIPE_EXEC, PIPE_IN, PIPES };
+enum { OURS, ITS }; /* ends */
 
 /* A pipe whose ends are still -1 was not opened. */
 static void close_ends(int pipes[PIPES][2], int end)
@@ -52,13 +53,14 @@ struct becoming {
 static int become(void *ctx)
 {
     const struct becoming *b = ctx;
-    dup2(b->pipes[PIPE_OUT][1], STDOUT_FILENO);
-    dup2(b->pipes[PIPE_ERR][1], STDERR_FILENO);
+    if (b->plan->fed) dup2(b->pipes[PIPE_IN][ITS], STDIN_FILENO);
+    dup2(b->pipes[PIPE_OUT][ITS], STDOUT_FILENO);
+    dup2(b->pipes[PIPE_ERR][ITS], STDERR_FILENO);
     sigaction(SIGPIPE, &b->plan->on_pipe, NULL);
     sigprocmask(SIG_SETMASK, &b->plan->mask, NULL);
     execvpe(b->plan->argv[0], b->plan->argv, b->env);
     int why = errno;
-    ssize_t n = write(b->pipes[PIPE_EXEC][1], &why, sizeof why);
+    ssize_t n = write(b->pipes[PIPE_EXEC][ITS], &why, sizeof why);
     return n == sizeof why ? STATUS_NOT_FOUND : STATUS_INTERNAL;
 }
 
@@ -72,27 +74,44 @@ static int exec_result(int fd)
     return n == sizeof why ? why : 0;
 }
 
+/* Returns 0 or errno. */
+static int open_pipes(struct becoming *b)
+{
+    for (int i = 0; i < PIPES; i++) {
+        if (i == PIPE_IN && !b->plan->fed) continue;
+        if (pipe2(b->pipes[i], O_CLOEXEC) < 0) return errno;
+    }
+    if (!b->plan->fed) return 0;
+    int reads = b->pipes[PIPE_IN][0];
+    b->pipes[PIPE_IN][OURS] = b->pipes[PIPE_IN][1];
+    b->pipes[PIPE_IN][ITS] = reads;
+    return fcntl(b->pipes[PIPE_IN][OURS], F_SETFL, O_NONBLOCK) < 0 ? errno : 0;
+}
+
 int child_start(const struct child_plan *plan, struct child *ret_child, struct err *reterr)
 {
-    struct becoming b = { plan, joined_env(plan->env), { { -1, -1 }, { -1, -1 }, { -1, -1 } } };
+    struct becoming b = { plan,
+                          joined_env(plan->env),
+                          { { -1, -1 }, { -1, -1 }, { -1, -1 }, { -1, -1 } } };
     pid_t owner = getpid(), pid = -1;
-    int why = b.env ? 0 : ENOMEM;
-    for (int i = 0; !why && i < PIPES; i++)
-        if (pipe2(b.pipes[i], O_CLOEXEC) < 0) why = errno;
+    int why = b.env ? open_pipes(&b) : ENOMEM;
     if (!why && (pid = fork()) < 0) why = errno;
+    if (pid == 0 && plan->apart) setpgid(0, 0);
     if (pid == 0) warden_run(owner, become, &b);
     free(b.env);
-    close_ends(b.pipes, 1);
-    if (!why) why = exec_result(b.pipes[PIPE_EXEC][0]);
+    close_ends(b.pipes, ITS);
+    if (!why) why = exec_result(b.pipes[PIPE_EXEC][OURS]);
     if (why) {
-        close_ends(b.pipes, 0);
+        close_ends(b.pipes, OURS);
         if (pid > 0) waitpid(pid, NULL, 0);
         if (pid > 0) return why;
         return err_set(reterr, ERR_UNAVAILABLE, "cannot start a process: %s", strerror(why));
     }
-    close(b.pipes[PIPE_EXEC][0]);
-    *ret_child =
-        (struct child){ .pid = pid, .out = b.pipes[PIPE_OUT][0], .err = b.pipes[PIPE_ERR][0] };
+    close(b.pipes[PIPE_EXEC][OURS]);
+    *ret_child = (struct child){ .pid = pid,
+                                 .in = b.pipes[PIPE_IN][OURS],
+                                 .out = b.pipes[PIPE_OUT][OURS],
+                                 .err = b.pipes[PIPE_ERR][OURS] };
     return 0;
 }
 

@@ -1,8 +1,8 @@
-/* child.h - the command of once run, as a process.
+/* child.h - the command of once run or once work, as a process.
  *
  * It dies with us, and so does everything it has started (warden.h): whoever takes the key over
- * after us does not run beside it. It inherits stdin, the signal mask and dispositions that
- * once was started with, and nothing else of ours. */
+ * after us does not run beside it. It inherits stdin (unless it is fed), the signal mask and
+ * dispositions that once was started with, and nothing else of ours. */
 #ifndef CLI_CHILD_H
 #define CLI_CHILD_H
 
@@ -17,11 +17,14 @@ struct child_plan {
     char *const *env;         /* NAME=value, ending with NULL: added to ours */
     sigset_t mask;            /* as it was before we blocked anything */
     struct sigaction on_pipe; /* as it was before we ignored SIGPIPE */
+    bool fed;                 /* its stdin is a pipe of ours */
+    bool apart; /* in a process group of its own: what the terminal sends is not for it */
 };
 
 struct child {
     pid_t pid;    /* of its warden, which ends as it ends; 0: none was started */
-    int out, err; /* reading ends of its pipes; the caller closes them */
+    int in;       /* writing end of its stdin, which does not block; -1: it is not fed */
+    int out, err; /* reading ends of its pipes; the caller closes all of them */
     bool ended;
     int exit_status; /* once it has ended: 128 + n for signal n */
 };

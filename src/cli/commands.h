@@ -8,6 +8,9 @@ extern const struct command run_command;                                     /* 
 extern const struct command claim_command;                                   /* claim.c */
 extern const struct command publish_command, release_command, renew_command; /* owned.c */
 extern const struct command peek_command, forget_command;                    /* peek.c */
+extern const struct command trigger_command;                                 /* trigger.c */
+extern const struct command runs_command;                                    /* runs.c */
+extern const struct command work_command;                                    /* work.c */
 extern const struct command ls_command;                                      /* ls.c */
 extern const struct command sweep_command, stats_command;                    /* upkeep.c */
 extern const struct command migrate_command;                                 /* migrate.c */

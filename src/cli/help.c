@@ -13,8 +13,10 @@ static const struct {
     { "3", "mismatch: the key was used for something else" },
     { "4", "in progress, or timed out waiting; safe to retry" },
     { "5", "lost: another owner took over; what came too late changed nothing" },
-    { "6", "absent: there is no record" },
+    { "6", "absent: there is no record, or no such run" },
     { "7", "already done, but the answer was not kept; do not retry" },
+    { "8", "refused: what is there does not allow it" },
+    { "9", "conflict: it has changed since you looked; look again" },
     { "69", "unavailable: the ledger cannot be reached; safe to retry" },
     { "70", "any other error" },
 };

@@ -1,12 +1,9 @@
 /* owned.c - publish, release, renew: what the holder of a token may do. */
-#include "base/buf.h"
 #include "cli/answer.h"
 #include "cli/commands.h"
-#include "cli/format.h"
+#include "cli/input.h"
 
-#include <errno.h>
 #include <string.h>
-#include <unistd.h>
 
 typedef int owned_call(struct once *, const struct once_owned *, struct once_answer *);
 
@@ -46,38 +43,14 @@ static const struct option publish_options[] = {
     [PUBLISH_END] = { 0 },
 };
 
-/* One byte over the maximum is enough for the library to refuse it. */
-static int read_stdin(struct buf *into)
-{
-    char chunk[65536];
-    while (!buf_failed(into)) {
-        ssize_t n = read(STDIN_FILENO, chunk, sizeof chunk);
-        if (n < 0 && errno == EINTR) continue;
-        if (n < 0) return -errno;
-        if (n == 0) return 0;
-        buf_add(into, bytes_of(chunk, (size_t)n));
-    }
-    return 0;
-}
-
 static int publish_stdin(struct cli *cli, struct once_owned *in)
 {
     const struct once_config limits = ONCE_CONFIG_INIT;
     struct buf value;
     buf_init(&value, (size_t)limits.value_bytes_max);
-    int r = read_stdin(&value), status;
-    if (r < 0) {
-        cli_error("cannot read the value from stdin: %s", strerror(-r));
-        status = STATUS_INTERNAL;
-    } else if (buf_failed(&value)) {
-        char most[SIZE_TEXT_BYTES], text[96];
-        snprintf(text, sizeof text, "the value is larger than %s bytes; nothing was published",
-                 format_size((uint64_t)limits.value_bytes_max, most));
-        status = cli_fail(cli, buf_failed(&value), text);
-    } else {
-        in->value = once_bytes(value.data, value.len);
-        status = owned_finish(cli, in, once_publish, "published");
-    }
+    int status = input_read(cli, "value", &value);
+    in->value = once_bytes(value.data, value.len);
+    if (!status) status = owned_finish(cli, in, once_publish, "published");
     buf_fini(&value);
     return status;
 }

@@ -8,40 +8,17 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
 
 enum { KILL_AFTER_MS = 5000 };
 
-static const int ending_signals[] = { SIGINT, SIGTERM, SIGHUP, SIGQUIT };
-
-/* ---- signals ---- */
-
-/* A signal that was ignored when we were started (nohup, a background job) stays ignored, here
- * and in the command. */
-static bool is_ignored(int signal)
-{
-    struct sigaction action;
-    return sigaction(signal, NULL, &action) == 0 && action.sa_handler == SIG_IGN;
-}
-
 int runner_init(struct runner *r, struct err *reterr)
 {
-    sigset_t set;
-    sigemptyset(&set);
-    sigaddset(&set, SIGCHLD);
-    for (size_t i = 0; i < sizeof ending_signals / sizeof ending_signals[0]; i++)
-        if (!is_ignored(ending_signals[i])) sigaddset(&set, ending_signals[i]);
-    *r = (struct runner){ .phase = RUNNER_CLAIMING, .signals = -1 };
+    *r = (struct runner){ .phase = RUNNER_CLAIMING, .signals.fd = -1 };
     tee_init(&r->out, -1, STDOUT_FILENO, RESULT_STDOUT);
     tee_init(&r->err, -1, STDERR_FILENO, RESULT_STDERR);
-    sigaction(SIGPIPE, &(struct sigaction){ .sa_handler = SIG_IGN }, &r->on_pipe_before);
-    sigaction(SIGCHLD, &(struct sigaction){ .sa_handler = SIG_DFL }, NULL);
-    sigprocmask(SIG_BLOCK, &set, &r->mask_before);
-    r->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-    if (r->signals >= 0) return 0;
-    return err_set(reterr, ERR_UNAVAILABLE, "cannot watch for signals: %s", strerror(errno));
+    return signals_open(&r->signals, reterr);
 }
 
 void runner_fini(struct runner *r)
@@ -51,20 +28,10 @@ void runner_fini(struct runner *r)
     tee_fini(&r->out);
     tee_fini(&r->err);
     result_free(&r->captured);
-    if (r->signals >= 0) close(r->signals);
+    signals_close(&r->signals);
 }
 
-_Noreturn void die_by_signal(int signal)
-{
-    sigset_t only;
-    sigemptyset(&only);
-    sigaddset(&only, signal);
-    setrlimit(RLIMIT_CORE, &(struct rlimit){ 0 }); /* SIGQUIT was meant for the command */
-    sigaction(signal, &(struct sigaction){ .sa_handler = SIG_DFL }, NULL);
-    raise(signal);
-    sigprocmask(SIG_UNBLOCK, &only, NULL);
-    _exit(STATUS_SIGNAL + signal);
-}
+/* ---- signals ---- */
 
 static void on_ending_signal(struct runner *r, const struct signalfd_siginfo *info)
 {
@@ -83,7 +50,7 @@ static void on_ending_signal(struct runner *r, const struct signalfd_siginfo *in
 static void take_signals(struct runner *r)
 {
     struct signalfd_siginfo info;
-    while (read(r->signals, &info, sizeof info) == sizeof info) {
+    while (read(r->signals.fd, &info, sizeof info) == sizeof info) {
         if (info.ssi_signo == SIGCHLD)
             child_reap(&r->child);
         else
@@ -111,18 +78,24 @@ static void kill_if_due(struct runner *r)
     r->kill_at_ms = 0;
 }
 
+static void keep(void *ctx, int stream, struct bytes content)
+{
+    struct runner *r = ctx;
+    result_add(&r->captured, stream, content);
+}
+
 static void turn(struct runner *r)
 {
     struct pollfd fds[] = { { .fd = once_fd(r->once), .events = POLLIN },
-                            { .fd = r->signals, .events = POLLIN },
+                            { .fd = r->signals.fd, .events = POLLIN },
                             tee_poll(&r->out),
                             tee_poll(&r->err) };
     if (poll(fds, sizeof fds / sizeof fds[0], wait_ms(r)) < 0) {
         CHECK(errno == EINTR || errno == EAGAIN || errno == ENOMEM);
         return;
     }
-    tee_turn(&r->out, fds[2].revents, &r->captured);
-    tee_turn(&r->err, fds[3].revents, &r->captured);
+    tee_turn(&r->out, fds[2].revents, keep, r);
+    tee_turn(&r->err, fds[3].revents, keep, r);
     if (fds[1].revents) take_signals(r);
     kill_if_due(r);
     once_process(r->once);
@@ -195,9 +168,10 @@ static bool is_working(const struct runner *r)
 int runner_work(struct runner *r, char *const *argv, char *const *env, size_t result_bytes_max,
                 struct err *reterr)
 {
-    const struct child_plan plan = {
-        .argv = argv, .env = env, .mask = r->mask_before, .on_pipe = r->on_pipe_before
-    };
+    const struct child_plan plan = { .argv = argv,
+                                     .env = env,
+                                     .mask = r->signals.mask_before,
+                                     .on_pipe = r->signals.on_pipe_before };
     r->phase = RUNNER_WORKING;
     result_start(&r->captured, result_bytes_max);
     int code = child_start(&plan, &r->child, reterr);

@@ -10,6 +10,7 @@
 
 #include "cli/child.h"
 #include "cli/cli.h"
+#include "cli/signals.h"
 #include "cli/tee.h"
 
 enum runner_phase { RUNNER_CLAIMING, RUNNER_WORKING, RUNNER_SETTLING };
@@ -18,9 +19,7 @@ struct runner {
     enum runner_phase phase;
     struct once *once;
 
-    int signals; /* signalfd */
-    sigset_t mask_before;
-    struct sigaction on_pipe_before;
+    struct signals signals;
     int interrupted_by; /* the first signal that asked us to end; 0: none */
 
     struct once_call *call; /* the one under way, NULL when it is answered */
@@ -50,8 +49,5 @@ typedef int runner_start_fn(struct once *, const struct once_owned *, once_done_
 
 /* Publish or release; signals no longer count. */
 int runner_settle(struct runner *r, runner_start_fn *start, const struct once_owned *in);
-
-/* Ends this process as the signal would have: shells look at that. */
-_Noreturn void die_by_signal(int signal);
 
 #endif

@@ -20,7 +20,7 @@ void tee_init(struct tee *t, int from, int to, int stream)
     t->from = from;
     t->to = to;
     t->stream = stream;
-    t->gone = false;
+    t->gone = to < 0;
     t->error = 0;
     t->at = t->len = 0;
     t->write_max = write_max_of(to);
@@ -63,7 +63,7 @@ static void tee_flush(struct tee *t)
     t->at = t->len = 0;
 }
 
-static void tee_read(struct tee *t, struct result_writer *into)
+static void tee_read(struct tee *t, tee_keep *keep, void *ctx)
 {
     ssize_t n = read(t->from, t->held, sizeof t->held);
     if (n < 0 && (errno == EINTR || errno == EAGAIN)) return;
@@ -72,13 +72,13 @@ static void tee_read(struct tee *t, struct result_writer *into)
         return;
     }
     t->len = (size_t)n;
-    result_add(into, t->stream, bytes_of(t->held, t->len));
+    keep(ctx, t->stream, bytes_of(t->held, t->len));
 }
 
-void tee_turn(struct tee *t, short revents, struct result_writer *into)
+void tee_turn(struct tee *t, short revents, tee_keep *keep, void *ctx)
 {
     if (!revents) return;
-    if (t->at == t->len && t->from >= 0) tee_read(t, into);
+    if (t->at == t->len && t->from >= 0) tee_read(t, keep, ctx);
     tee_flush(t);
 }
 

@@ -1,4 +1,4 @@
-/* tee.h - carries one output of a command to our own, and into its result, as it comes.
+/* tee.h - carries one output of a command to our own, and to whoever keeps it, as it comes.
  *
  * Never blocks: the loop that calls it also renews the lease, so a reader that has stopped (a
  * pager, Ctrl-S) may hold up the command but not us. A reader that has gone holds up nobody:
@@ -12,7 +12,7 @@
 
 struct tee {
     int from;   /* the command's pipe; -1: it has ended */
-    int to;     /* our stdout or stderr */
+    int to;     /* our stdout or stderr; -1: it is only kept */
     int stream; /* RESULT_STDOUT or RESULT_STDERR */
     bool gone;  /* nobody takes our output any more */
     int error;  /* why, if it was not that the reader left */
@@ -25,7 +25,8 @@ void tee_fini(struct tee *t);
 
 /* What to poll for; fd is -1 when there is nothing to wait for. */
 struct pollfd tee_poll(const struct tee *t);
-void tee_turn(struct tee *t, short revents, struct result_writer *into);
+typedef void tee_keep(void *ctx, int stream, struct bytes content);
+void tee_turn(struct tee *t, short revents, tee_keep *keep, void *ctx);
 
 static inline bool tee_ended(const struct tee *t)
 {

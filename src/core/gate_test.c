@@ -34,6 +34,26 @@ Test(gate, defaults)
     cr_assert(config.threshold == 100 && config.window_ms == 200 && config.hold_ms == 500);
 }
 
+Test(gate, what_it_may_be)
+{
+    static const struct {
+        int64_t threshold, window_ms, hold_ms;
+        int code;
+    } rows[] = {
+        { 1, 1, 1, 0 },           { GATE_THRESHOLD_MAX, GATE_MS_MAX, GATE_MS_MAX, 0 },
+        { 0, 1, 1, ERR_INVALID }, { GATE_THRESHOLD_MAX + 1, 1, 1, ERR_INVALID },
+        { 1, 0, 1, ERR_INVALID }, { 1, GATE_MS_MAX + 1, 1, ERR_INVALID },
+        { 1, 1, 0, ERR_INVALID }, { 1, 1, GATE_MS_MAX + 1, ERR_INVALID },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct gate_config c = { .threshold = rows[i].threshold,
+                                 .window_ms = rows[i].window_ms,
+                                 .hold_ms = rows[i].hold_ms };
+        struct err err;
+        cr_expect_eq(gate_check(&c, &err), rows[i].code, "row %zu", i);
+    }
+}
+
 Test(gate, as_many_as_the_threshold_pass_and_one_more_trips_it)
 {
     struct scene s;

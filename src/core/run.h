@@ -74,8 +74,10 @@ struct run {
     int64_t finished_at_ms;  /* final; else 0 */
 
     uint32_t attempts, attempts_max, stalls;
-    struct token token; /* of the last lease: who repeats its end is told that it was heard */
-    uint64_t fence;     /* of the last lease, strictly increasing; 0: never leased */
+    struct token
+        token;      /* of the last lease: who repeats its end is told that it was heard; zero:
+                           there was none, or it was given back */
+    uint64_t fence; /* of the last lease, strictly increasing; 0: never leased */
     int64_t lease_ms, lease_until_ms;
 
     uint64_t changes;        /* so many of those that were made in the buffer are in it */

@@ -267,7 +267,7 @@ Test(run_codec, only_what_needs_no_token_may_wait)
 {
     for (enum run_change_kind kind = RUN_ADD_TAGS; kind <= RUN_RESET_KEY; kind++)
         cr_expect(run_change_may_wait(kind));
-    for (enum run_change_kind kind = RUN_HEARTBEAT; kind <= RUN_FAIL; kind++)
+    for (enum run_change_kind kind = RUN_HEARTBEAT; kind <= RUN_RETURN; kind++)
         cr_expect(!run_change_may_wait(kind));
     cr_expect(!run_change_may_wait((enum run_change_kind)0));
 }

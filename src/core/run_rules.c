@@ -202,7 +202,8 @@ static bool is_holder(const struct run *r, const struct run_change *c)
 /* The answer got lost on the way, and the holder says it again. */
 static bool is_repeated(const struct run *r, const struct run_change *c)
 {
-    if (r->fence == 0 || !token_eq(&r->token, &c->token)) return false;
+    static const struct token none;
+    if (token_eq(&r->token, &none) || !token_eq(&r->token, &c->token)) return false;
     if (c->kind == RUN_COMPLETE)
         return r->state == RUN_COMPLETED && bytes_eq(r->output, c->body);
     if (c->kind != RUN_FAIL || !bytes_eq(r->error, c->body)) return false;

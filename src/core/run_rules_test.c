@@ -139,6 +139,7 @@ Test(run_rules, whoever_holds_the_lease_ends_the_attempt)
         { RUN_EXECUTING, RUN_COMPLETE, "", 1, OUTCOME_OK, true, RUN_COMPLETED },
         { RUN_EXECUTING, RUN_FAIL, "\"e\"", 1, OUTCOME_OK, true, RUN_QUEUED },
         { RUN_EXECUTING, RUN_HEARTBEAT, "", 1, OUTCOME_OK, true, RUN_EXECUTING },
+        { RUN_EXECUTING, RUN_RETURN, "", 1, OUTCOME_OK, true, RUN_QUEUED },
     });
 }
 
@@ -148,7 +149,9 @@ Test(run_rules, nobody_else_does)
         { RUN_EXECUTING, RUN_COMPLETE, "", 2, OUTCOME_LOST, false, RUN_EXECUTING },
         { RUN_EXECUTING, RUN_FAIL, "", 2, OUTCOME_LOST, false, RUN_EXECUTING },
         { RUN_EXECUTING, RUN_HEARTBEAT, "", 2, OUTCOME_LOST, false, RUN_EXECUTING },
+        { RUN_EXECUTING, RUN_RETURN, "", 2, OUTCOME_LOST, false, RUN_EXECUTING },
         { RUN_EXECUTING, RUN_COMPLETE, "", 0, OUTCOME_LOST, false, RUN_EXECUTING },
+        { RUN_QUEUED, RUN_RETURN, "", 0, OUTCOME_LOST, false, RUN_QUEUED },
         { RUN_QUEUED, RUN_COMPLETE, "", 0, OUTCOME_LOST, false, RUN_QUEUED },
         { RUN_QUEUED, RUN_FAIL, "", 0, OUTCOME_LOST, false, RUN_QUEUED },
         { RUN_QUEUED, RUN_HEARTBEAT, "", 0, OUTCOME_LOST, false, RUN_QUEUED },
@@ -165,6 +168,7 @@ Test(run_rules, final_is_final)
         { RUN_COMPLETED, RUN_COMPLETE, "", 2, OUTCOME_LOST, false, RUN_COMPLETED },
         { RUN_COMPLETED, RUN_FAIL, "", 1, OUTCOME_LOST, false, RUN_COMPLETED },
         { RUN_COMPLETED, RUN_HEARTBEAT, "", 1, OUTCOME_LOST, false, RUN_COMPLETED },
+        { RUN_COMPLETED, RUN_RETURN, "", 1, OUTCOME_LOST, false, RUN_COMPLETED },
         { RUN_COMPLETED, RUN_CANCEL, "", 0, OUTCOME_OK, false, RUN_COMPLETED },
         { RUN_COMPLETED, RUN_RESCHEDULE, "", 0, OUTCOME_REFUSED, false, RUN_COMPLETED },
         { RUN_FAILED, RUN_COMPLETE, "", 1, OUTCOME_LOST, false, RUN_FAILED },
@@ -172,11 +176,13 @@ Test(run_rules, final_is_final)
         { RUN_FAILED, RUN_FAIL, "1", 1, OUTCOME_LOST, false, RUN_FAILED },
         { RUN_FAILED, RUN_FAIL, "", 2, OUTCOME_LOST, false, RUN_FAILED },
         { RUN_FAILED, RUN_HEARTBEAT, "", 1, OUTCOME_LOST, false, RUN_FAILED },
+        { RUN_FAILED, RUN_RETURN, "", 1, OUTCOME_LOST, false, RUN_FAILED },
         { RUN_FAILED, RUN_CANCEL, "", 0, OUTCOME_OK, false, RUN_FAILED },
         { RUN_FAILED, RUN_RESCHEDULE, "", 0, OUTCOME_REFUSED, false, RUN_FAILED },
         { RUN_CANCELED, RUN_COMPLETE, "", 1, OUTCOME_LOST, false, RUN_CANCELED },
         { RUN_CANCELED, RUN_FAIL, "", 1, OUTCOME_LOST, false, RUN_CANCELED },
         { RUN_CANCELED, RUN_HEARTBEAT, "", 1, OUTCOME_LOST, false, RUN_CANCELED },
+        { RUN_CANCELED, RUN_RETURN, "", 1, OUTCOME_LOST, false, RUN_CANCELED },
         { RUN_CANCELED, RUN_CANCEL, "\"again\"", 0, OUTCOME_OK, false, RUN_CANCELED },
         { RUN_CANCELED, RUN_RESCHEDULE, "", 0, OUTCOME_REFUSED, false, RUN_CANCELED },
     });
@@ -231,7 +237,7 @@ Test(run_rules, the_token_counts_until_somebody_takes_over)
     cr_assert_eq(decide(&r, change_of(RUN_HEARTBEAT, "", 1), 9999)->outcome, OUTCOME_OK);
     struct run_verdict taken = rules_run_lease(&r, &other, 100, 2100);
     cr_assert_eq(taken.outcome, OUTCOME_OK);
-    for (enum run_change_kind kind = RUN_HEARTBEAT; kind <= RUN_FAIL; kind++) {
+    for (enum run_change_kind kind = RUN_HEARTBEAT; kind <= RUN_RETURN; kind++) {
         cr_assert_eq(decide(&taken.next, change_of(kind, "", 1), 2100)->outcome, OUTCOME_LOST);
         cr_assert_eq(decide(&taken.next, change_of(kind, "", 2), 2100)->outcome, OUTCOME_OK);
     }
@@ -269,6 +275,21 @@ Test(run_rules, fail_waits_as_told_or_by_back_off)
     cr_assert(!scene.v.changed && scene.v.next.available_at_ms == NOW);
     c.kind = RUN_COMPLETE;
     cr_assert_eq(decide(&failed, c, NOW)->outcome, OUTCOME_LOST);
+}
+
+Test(run_rules, what_is_given_back_was_not_an_attempt)
+{
+    struct run r = run_in(RUN_QUEUED);
+    struct token who = token(1);
+    struct run_verdict leased = rules_run_lease(&r, &who, 100, NOW);
+    decide(&leased.next, change_of(RUN_RETURN, "", 1), NOW + 9);
+    struct run back = scene.v.next;
+    cr_assert(back.attempts == 0 && back.stalls == 0 && back.available_at_ms == NOW + 9);
+    cr_assert_eq(back.fence, leased.next.fence, "the next one gets another");
+    for (enum run_change_kind kind = RUN_HEARTBEAT; kind <= RUN_RETURN; kind++) {
+        cr_assert_eq(decide(&back, change_of(kind, "", 1), NOW + 9)->outcome, OUTCOME_LOST);
+        cr_assert_eq(decide(&back, change_of(kind, "", 0), NOW + 9)->outcome, OUTCOME_LOST);
+    }
 }
 
 Test(run_rules, the_last_attempt_that_fails_is_the_end)
@@ -556,7 +577,7 @@ Test(run_rules, bodies_are_what_they_should_be)
         { RUN_FAIL, "oops", 0, ERR_INVALID },
         { RUN_HEARTBEAT, "", 0, 0 },
         { (enum run_change_kind)0, "", ERR_INVALID, ERR_INVALID },
-        { (enum run_change_kind)(RUN_FAIL + 1), "", ERR_INVALID, ERR_INVALID },
+        { (enum run_change_kind)(RUN_RETURN + 1), "", ERR_INVALID, ERR_INVALID },
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
         expect_checks(change_of(rows[i].kind, rows[i].body, 1), rows[i].for_rules,
@@ -818,7 +839,7 @@ static void check_step(const struct run *before, const struct run *after)
 {
     if (run_is_final(before)) cr_assert_eq(after->state, before->state, "U1");
     cr_assert_geq(after->fence, before->fence, "U2");
-    if (!token_eq(&after->token, &before->token))
+    if (after->state == RUN_EXECUTING && !token_eq(&after->token, &before->token))
         cr_assert_gt(after->fence, before->fence, "U2");
     cr_assert(!after->key_held || before->key_held, "U3");
     cr_assert(after->attempts <= after->attempts_max && after->stalls <= RUN_STALLS_MAX, "U5");
@@ -835,7 +856,7 @@ static struct run step(const struct run *r, struct rng *random, int64_t now_ms)
                                           [RUN_OPERATE] = INCREMENT,
                                           [RUN_CANCEL] = "",
                                           [RUN_FAIL] = "" };
-    enum { KINDS = RUN_FAIL + 1 };
+    enum { KINDS = RUN_RETURN + 1 };
     unsigned kind = (unsigned)rng_below(random, 2 * KINDS);
     uint8_t who = (uint8_t)rng_below(random, 4);
     struct token token_of_who = token(who);

@@ -149,3 +149,10 @@ bool auth_may_metrics(struct auth *a, const struct grant *g)
     a->denied++;
     return false;
 }
+
+struct bytes auth_only_scope(const struct auth *a, const struct grant *g)
+{
+    const struct access_token *row = auth_required(a) ? row_of(a, g) : NULL;
+    if (!row || strpbrk(row->scopes, ",*")) return (struct bytes){ 0 };
+    return bytes_str(row->scopes);
+}

@@ -55,4 +55,8 @@ bool auth_known(const struct auth *a, const struct grant *g);
 bool auth_may(struct auth *a, const struct grant *g, enum verb verb, struct bytes scope);
 bool auth_may_metrics(struct auth *a, const struct grant *g);
 
+/* The one scope that it is good for, if it is one and said without a star; else empty. A view that
+ * is good until the next reload. */
+struct bytes auth_only_scope(const struct auth *a, const struct grant *g);
+
 #endif

@@ -119,6 +119,34 @@ void bounds_unheard(struct bounds *all, struct call *call)
     if (b) bound_give_back(b, call_token(call));
 }
 
+static void returned(struct run_call *call, void *ctx)
+{
+    struct bounds *all = ctx;
+    (void)call;
+    all->returning--;
+}
+
+static void return_run(struct bounds *all, const struct run *r)
+{
+    struct run_args args = RUN_ARGS_INIT;
+    struct run_call *call;
+    struct err err;
+    args.question = ASK_CHANGE;
+    args.env = r->env;
+    args.id = r->id;
+    args.change = (struct run_change){ .kind = RUN_RETURN, .token = r->token };
+    args.done = returned;
+    args.ctx = all;
+    if (engine_run(all->engine, &args, &call, &err) == 0) all->returning++;
+}
+
+void bounds_return_runs(struct bounds *all, const struct run_call *call, size_t first)
+{
+    if (run_call_error(call)->code) return;
+    const struct run_rows *rows = &run_call_answer(call)->rows;
+    for (size_t i = first; i < rows->count; i++) return_run(all, rows->rows[i]);
+}
+
 void bounds_settled(struct bounds *all, const struct token *token)
 {
     if (all->by_token.count == 0) return;
@@ -163,5 +191,5 @@ void bounds_fini(struct bounds *all)
 
 bool bounds_idle(const struct bounds *all)
 {
-    return list_empty(&all->releasing);
+    return list_empty(&all->releasing) && all->returning == 0;
 }

@@ -300,13 +300,12 @@ static int take_query(struct http_door *d, struct http_input *in, const struct m
 /* ---- fields ---- */
 
 /* A body says it more exactly, so it counts if both do. */
-static void take_preferred_wait(const struct http_request *request, struct http_args *ret)
+void http_take_preferred_wait(const struct http_request *request, int64_t *wait_ms)
 {
     struct bytes text;
     int64_t s;
     if (!http_preference(http_known_field(request, HTTP_PREFER), "wait", &text)) return;
-    if (number_parse(text, &s) && s >= 0 && s <= DURATION_MS_MAX / 1000)
-        ret->call.wait_ms = s * 1000;
+    if (number_parse(text, &s) && s >= 0 && s <= DURATION_MS_MAX / 1000) *wait_ms = s * 1000;
 }
 
 /* Checked on whatever changes something; but for a claim, asking again is safe without it. */
@@ -373,7 +372,7 @@ int http_parse_claim(struct http_door *d, struct http_input *in, struct http_arg
     ret->call.in.lease_ms = LEASE_MS_DEFAULT;
     ret->call.in.retain_ms = RETAIN_MS_DEFAULT;
     ret->call.wait_ms = WAIT_MS_DEFAULT;
-    take_preferred_wait(&in->request, ret);
+    http_take_preferred_wait(&in->request, &ret->call.wait_ms);
     if (!r) r = take_query(d, in, meta_only, ret, reterr);
     if (!r) r = take_body(d, in, claim_members, ret, reterr);
     return r ? r : take_idempotency_key(in, ret, reterr);
@@ -420,7 +419,7 @@ int http_parse_peek(struct http_door *d, struct http_input *in, struct http_args
 {
     int r = start(in, VERB_PEEK, ret, reterr);
     ret->call.wait_ms = WAIT_MS_DEFAULT; /* of a poll */
-    take_preferred_wait(&in->request, ret);
+    http_take_preferred_wait(&in->request, &ret->call.wait_ms);
     return r ? r : take_query(d, in, peek_parameters, ret, reterr);
 }
 

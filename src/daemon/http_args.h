@@ -26,4 +26,7 @@ typedef int http_parse(struct http_door *d, struct http_input *in, struct http_a
 http_parse http_parse_claim, http_parse_publish, http_parse_release, http_parse_renew,
     http_parse_peek, http_parse_forget, http_parse_list;
 
+/* Prefer: wait=SECONDS, if it is there. */
+void http_take_preferred_wait(const struct http_request *request, int64_t *wait_ms);
+
 #endif

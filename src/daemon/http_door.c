@@ -94,6 +94,12 @@ void http_exchange_end(struct http_exchange *x)
     exchange_free(x);
 }
 
+void http_exchange_drop(struct http_exchange *x)
+{
+    CHECK(!x->session);
+    exchange_free(x);
+}
+
 /* ---- asking the engine ---- */
 
 /* What is BOUND to a connection of another door may be published through this one. */
@@ -128,15 +134,45 @@ int http_ask_again(struct http_exchange *x, struct call_args *args, struct err *
     return engine_call(x->door->engine, args, &x->call, reterr);
 }
 
-int http_ask(struct http_exchange *x, struct call_args *args, struct err *reterr)
+void http_asked(struct http_exchange *x)
 {
-    int r = http_ask_again(x, args, reterr);
-    if (r) return r;
     x->session->exchange = x;
     conn_owe(x->session->conn);
     if (!x->keep_alive)
         conn_end(x->session->conn, CLOSE_REFUSED); /* what follows is not read */
-    return 0;
+}
+
+int http_ask(struct http_exchange *x, struct call_args *args, struct err *reterr)
+{
+    int r = http_ask_again(x, args, reterr);
+    if (!r) http_asked(x);
+    return r;
+}
+
+static void run_over(struct run_call *run, void *ctx)
+{
+    struct http_exchange *x = ctx;
+    x->run = NULL;
+    if (x->session) {
+        x->route->run_done(x, run);
+        return;
+    }
+    if (x->leases) bounds_return_runs(x->door->bounds, run, 0);
+    exchange_free(x);
+}
+
+/* A trigger waits for as long as anybody would, and then it is told; only who wants more is asked to
+ * stay for it. */
+int http_ask_run(struct http_exchange *x, struct run_args *args, struct err *reterr)
+{
+    args->done = run_over;
+    args->ctx = x;
+    if (x->session->conn->peer_ended) args->wait_ms = 0; /* H2 */
+    x->leases = args->question == ASK_LEASE;
+    x->may_wait = args->wait_ms > (x->leases ? 0 : WAIT_MS_DEFAULT);
+    int r = engine_run(x->door->engine, args, &x->run, reterr);
+    if (!r) http_asked(x);
+    return r;
 }
 
 void http_ask_at_most(struct http_exchange *x, int64_t ms)
@@ -327,16 +363,25 @@ static void on_room(struct conn *c)
     (void)c; /* no answer is kept back: there is one at a time */
 }
 
+static void cancel(struct http_exchange *x)
+{
+    if (x->call) call_cancel(x->call);
+    if (x->run) run_call_cancel(x->run);
+    if (x->batch) http_batch_cancel(x->batch);
+}
+
 static void on_ended(struct conn *c)
 {
     struct http_exchange *x = session_of(c)->exchange;
-    if (x && x->may_wait) call_cancel(x->call);
+    if (x && x->may_wait) cancel(x);
 }
 
 static void on_cancel(struct conn *c)
 {
     struct http_exchange *x = session_of(c)->exchange;
-    if (x && (x->route->verb == VERB_CLAIM || x->may_wait)) call_cancel(x->call);
+    if (!x) return;
+    enum verb verb = x->route->verb;
+    if (verb == VERB_CLAIM || verb == VERB_RUN_PUT || x->may_wait) cancel(x);
 }
 
 /* What is to be changed is changed, although nobody will hear of it. */
@@ -352,6 +397,7 @@ void http_door_init(struct http_door *d, int64_t value_bytes_max, struct rng *rn
 {
     list_init(&d->spares);
     d->date_at_ms = d->date_s = INT64_MIN;
+    d->value_bytes_max = value_bytes_max;
     d->limits = http_limits_default;
     d->limits.line_bytes_max = HTTP_LINE_BYTES_MAX;
     d->limits.head_bytes_max = HTTP_HEAD_BYTES_MAX;

@@ -1,4 +1,4 @@
-/* http_door.h - the HTTP door: claims for everybody who can say HTTP/1.1 and JSON.
+/* http_door.h - the HTTP door: claims and runs for everybody who can say HTTP/1.1 and JSON.
  *
  * Guarantees:
  *   H1 Requests of a connection are carried out one after the other, in the order they came: the
@@ -11,7 +11,10 @@
  *      kept for who asks again, until it lapses.
  *   H3 Nothing is asked of a store before a request is complete, well formed, routed and allowed.
  *   H4 A claim is its owner's: it renews it by POST .../renew, or it lapses.
- *   H5 A page in somebody's browser cannot make it ask here: see http_browser.c. */
+ *   H5 A page in somebody's browser cannot make it ask here: see http_browser.c.
+ *   H6 What H2 says of claims counts for triggers and leases of runs: a lease that waits is
+ *      canceled, runs that were leased for somebody who is gone are given back unused. A trigger
+ *      that was not told to wait is finished for a peer that has only stopped sending. */
 #ifndef DAEMON_HTTP_DOOR_H
 #define DAEMON_HTTP_DOOR_H
 
@@ -46,7 +49,8 @@ struct http_door {
     struct clock wall;
     uint64_t answered[HTTP_CLASSES]; /* answers, by the first digit of their status */
     struct http_limits limits;
-    struct list spares; /* struct http_exchange */
+    int64_t value_bytes_max; /* of a value, a payload, an output */
+    struct list spares;      /* struct http_exchange */
     size_t spare_count;
     uint64_t next_id;
     char id_prefix[9];  /* of request ids that are made here */

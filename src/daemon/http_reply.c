@@ -171,14 +171,19 @@ static int status_of(int code)
     }
 }
 
-void http_answer_error(struct http_exchange *x, const struct err *err)
+struct http_problem http_problem_of(const struct err *err)
 {
     bool canceled = err->code == ERR_CANCELED;
-    struct http_problem p = { .status = status_of(err->code),
-                              .code = canceled ? "unavailable" : err_name(err->code),
-                              .detail = canceled ? "nothing was done: the daemon stops, or "
-                                                   "nobody listens any more"
-                                                 : err->text,
-                              .retryable = err_retryable(err->code) };
+    return (struct http_problem){ .status = status_of(err->code),
+                                  .code = canceled ? "unavailable" : err_name(err->code),
+                                  .detail = canceled ? "nothing was done: the daemon stops, or "
+                                                       "nobody listens any more"
+                                                     : err->text,
+                                  .retryable = err_retryable(err->code) };
+}
+
+void http_answer_error(struct http_exchange *x, const struct err *err)
+{
+    struct http_problem p = http_problem_of(err);
     http_answer_problem(x, &p);
 }

@@ -57,6 +57,26 @@ static struct bytes scope_of(struct http_exchange *x, const struct http_input *i
     return (struct bytes){ 0 };
 }
 
+/* Where runs are meant: as it says, or as its token does, if that is good for one alone. */
+static struct bytes env_of(const struct http_exchange *x, const struct http_input *in)
+{
+    struct bytes said = http_known_field(&in->request, HTTP_ONCE_ENV);
+    if (said.data) return said;
+    struct bytes only = auth_only_scope(x->door->auth, &in->grant);
+    return only.len ? only : bytes_str("default");
+}
+
+static bool is_allowed(struct http_exchange *x, struct http_input *in)
+{
+    struct auth *auth = x->door->auth;
+    bool runs = verb_is_run(x->route->verb);
+    if (auth_may(auth, &in->grant, x->route->verb, runs ? in->env : scope_of(x, in)))
+        return true;
+    return refuse(x, 403, "forbidden",
+                  runs ? "the token does not allow this in this env"
+                       : "the token does not allow this verb in this scope");
+}
+
 /* Open to everybody, but not everything is shown to everybody. */
 static bool let_in(struct http_exchange *x, const struct http_request *request)
 {
@@ -86,6 +106,7 @@ static bool authorise(struct http_exchange *x, struct http_input *in)
     in->grant = (struct grant){ 0 };
     if (!auth_required(auth)) {
         x->trusted = true;
+        in->env = env_of(x, in);
         if (!http_is_foreign(x->session, &in->request)) return true;
         return refuse(x, 403, "browser",
                       "this may be a page in a browser: no Origin, and an address as Host");
@@ -96,8 +117,8 @@ static bool authorise(struct http_exchange *x, struct http_input *in)
         if (auth_may_metrics(auth, &in->grant)) return true;
         return refuse(x, 403, "forbidden", "the token does not allow reading metrics");
     }
-    if (auth_may(auth, &in->grant, x->route->verb, scope_of(x, in))) return true;
-    return refuse(x, 403, "forbidden", "the token does not allow this verb in this scope");
+    in->env = env_of(x, in);
+    return is_allowed(x, in);
 }
 
 /* ---- in which form ---- */
@@ -154,7 +175,8 @@ static bool check_accept(struct http_exchange *x, const struct http_request *req
 static bool check_repeated(struct http_exchange *x, const struct http_request *request)
 {
     unsigned once = BIT(HTTP_CONTENT_TYPE) | BIT(HTTP_CONTENT_ENCODING) |
-                    BIT(HTTP_AUTHORIZATION) | BIT(HTTP_IDEMPOTENCY_KEY) | BIT(HTTP_ORIGIN);
+                    BIT(HTTP_AUTHORIZATION) | BIT(HTTP_IDEMPOTENCY_KEY) | BIT(HTTP_ORIGIN) |
+                    BIT(HTTP_ONCE_ENV);
     if (!(request->repeated & once)) return true;
     return refuse(x, 400, "invalid", "a field that may come once came twice");
 }

@@ -34,6 +34,7 @@ struct http_input {
     size_t body_bytes;
     struct http_match match;
     struct grant grant; /* of who asks; zeroed: nobody had to say */
+    struct bytes env;   /* of what is about runs: where, and the grant was checked for it */
 };
 
 struct http_exchange {
@@ -42,11 +43,15 @@ struct http_exchange {
     struct http_door *door;
     const struct http_route *route; /* NULL: there is none */
     struct call *call;              /* NULL: the engine is not asked */
+    struct run_call *run;           /* or this */
+    struct http_batch *batch;       /* or these; see http_batch.c */
     struct timer timer;             /* cancels the call */
     unsigned methods;               /* that its path has, as bits */
     bool may_wait, late;            /* late: its time ran out, and the call was canceled */
     bool trusted;                   /* may see what planes say of themselves */
     bool callers_token;             /* a claim that is not ours to give back */
+    bool leases;                    /* runs, which are given back if nobody hears of them */
+    unsigned statuses;              /* of the runs that are listed; 0: any */
     bool keep_alive, head;
     bool raw;               /* the value is wanted as it is, not within JSON */
     bool meta;              /* everything that is known is wanted */
@@ -80,7 +85,11 @@ int http_ask(struct http_exchange *x, struct call_args *args, struct err *reterr
 int http_ask_again(struct http_exchange *x, struct call_args *args,
                    struct err *reterr);                     /* from route->done */
 void http_ask_at_most(struct http_exchange *x, int64_t ms); /* then cancel it */
-void http_exchange_end(struct http_exchange *x);            /* it is answered */
+/* The same about runs: route->run_done is called. */
+int http_ask_run(struct http_exchange *x, struct run_args *args, struct err *reterr);
+void http_asked(struct http_exchange *x);         /* the answer will come later */
+void http_exchange_end(struct http_exchange *x);  /* it is answered */
+void http_exchange_drop(struct http_exchange *x); /* nobody waits for the answer */
 
 /* ---- http_poll.c: looking at a record when it is something else than was seen ---- */
 
@@ -89,6 +98,10 @@ struct http_args;
 int http_poll(struct http_exchange *x, const struct http_input *in, struct http_args *args,
               struct err *reterr);
 void http_poll_over(struct http_exchange *x, struct call *call); /* route->done of the watch */
+
+/* ---- http_batch.c: many triggers at once ---- */
+
+void http_batch_cancel(struct http_batch *b);
 
 /* ---- http_reply.c: answering ---- */
 
@@ -116,6 +129,7 @@ extern const char http_json_type[], http_problem_type[], http_raw_type[];
 
 void http_answer_problem(struct http_exchange *x, const struct http_problem *p);
 void http_answer_error(struct http_exchange *x, const struct err *err);
+struct http_problem http_problem_of(const struct err *err); /* as long as `err` */
 void http_answer_options(struct http_exchange *x);
 
 #endif

@@ -237,7 +237,7 @@ Test(http_twin, the_door_says_what_the_engine_says)
         for (size_t i = 0; i <= OUTCOMES; i++) seen[i] += t.seen[i];
         twin_close(&t);
     }
-    seen[OUTCOME_TIMED_OUT] = UINT_MAX; /* nobody waits here */
-    for (int o = 1; o <= OUTCOMES; o++)
+    seen[OUTCOME_TIMED_OUT] = UINT_MAX;       /* nobody waits here */
+    for (int o = 1; o <= OUTCOME_ABSENT; o++) /* those of claims */
         cr_assert(seen[o] > 10, "%s was hardly seen", outcome_name((enum outcome)o));
 }

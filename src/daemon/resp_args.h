@@ -3,10 +3,11 @@
 #ifndef DAEMON_RESP_ARGS_H
 #define DAEMON_RESP_ARGS_H
 
+#include "daemon/resp_options.h"
 #include "engine/engine.h"
 #include "proto/resp.h"
 
-enum { SCAN_COUNT_DEFAULT = 100, SCAN_COUNT_MAX = 1000 };
+enum { SCAN_COUNT_DEFAULT = 100 };
 enum { SWEEP_COUNT_DEFAULT = 1000, SWEEP_COUNT_MAX = 100000 };
 
 struct ask_args {
@@ -25,7 +26,5 @@ resp_parse resp_parse_claim, resp_parse_publish, resp_parse_release, resp_parse_
     resp_parse_peek, resp_parse_forget, resp_parse_scan, resp_parse_sweep, resp_parse_stats,
     resp_parse_facts, resp_parse_watch;
 bool resp_parse_watch_id(struct bytes text, int64_t *ret);
-
-bool resp_word_is(struct bytes word, const char *name); /* in any case */
 
 #endif

@@ -100,6 +100,12 @@ static bool hello_options(struct resp_session *s, const struct resp_command *in,
     return true;
 }
 
+static void forget_pushes(struct resp_session *s)
+{
+    resp_watches_cancel(s);
+    resp_calls_drop(s);
+}
+
 void resp_hello(struct resp_session *s, const struct resp_command *in, struct resp_writer *w)
 {
     int64_t version = s->version;
@@ -117,7 +123,7 @@ void resp_hello(struct resp_session *s, const struct resp_command *in, struct re
         return;
     }
     s->version = w->version = (int)version;
-    if (version < 3) resp_watches_cancel(s); /* it could not be told */
+    if (version < 3) forget_pushes(s); /* it could not be told */
     write_hello(s, w);
 }
 
@@ -207,7 +213,7 @@ void resp_reset(struct resp_session *s, const struct resp_command *in, struct re
 {
     (void)in;
     s->version = w->version = 2;
-    resp_watches_cancel(s);
+    forget_pushes(s);
     s->grant = (struct grant){ 0 };
     resp_meet(s);
     free(s->name);

@@ -3,26 +3,14 @@
  * An ask is one command whose answer is not on its way yet. The first of a connection writes its
  * answer where it is sent from; one behind it keeps its answer until it is the first, and so does
  * one whose peer is not listening: a long value is kept as a reference, not as bytes. Asks come
- * from a stock, so that a command costs no allocation besides its call and its op. */
+ * from a stock, so that a command costs no allocation besides its call and its op. Those about runs
+ * are in resp_runs.c. */
 #include "base/check.h"
 #include "daemon/resp_session.h"
 
 #include <stdlib.h>
 
 enum { SPARE_ASKS_MAX = 4096 };
-
-struct ask {
-    struct link link;
-    struct resp_session *session; /* NULL: nobody waits for the answer */
-    struct resp_door *door;
-    struct call *call; /* NULL: `reply` is the answer */
-    enum verb verb;
-    bool may_wait, meta, callers_token;
-    int version;
-    struct bound *bound; /* CLAIM ... BOUND: what it will be if it is granted */
-    struct buf reply;
-    struct blob *value; /* what follows the reply; NULL: nothing */
-};
 
 static struct resp_session *session_of(struct conn *c)
 {
@@ -31,7 +19,7 @@ static struct resp_session *session_of(struct conn *c)
 
 /* ---- the stock of asks ---- */
 
-static struct ask *ask_new(struct resp_session *s)
+struct ask *ask_new(struct resp_session *s)
 {
     struct resp_door *d = s->door;
     struct link *at = list_pop(&d->spare_asks);
@@ -44,7 +32,7 @@ static struct ask *ask_new(struct resp_session *s)
     return a;
 }
 
-static void ask_free(struct ask *a)
+void ask_free(struct ask *a)
 {
     struct resp_door *d = a->door;
     link_remove(&a->link);
@@ -59,7 +47,7 @@ static void ask_free(struct ask *a)
     d->spare_ask_count++;
 }
 
-static void ask_expect(struct ask *a)
+void ask_expect(struct ask *a)
 {
     list_append(&a->session->asks, &a->link);
     conn_owe(a->session->conn);
@@ -83,14 +71,40 @@ static void ask_send(struct ask *a)
     ask_free(a);
 }
 
+static bool is_asked(const struct ask *a)
+{
+    return a->call || a->run_call;
+}
+
 /* Answers that waited for the one in front of them, or for room. */
 static void send_ready(struct resp_session *s)
 {
     for (struct link *at; (at = list_first(&s->asks)) && conn_has_room(s->conn);) {
         struct ask *a = container_of(at, struct ask, link);
-        if (a->call) return;
+        if (is_asked(a)) return;
         ask_send(a);
     }
+}
+
+struct ask_slot ask_answer(struct ask *a)
+{
+    struct resp_session *s = a->session;
+    bool now = list_first(&s->asks) == &a->link && conn_has_room(s->conn);
+    return (struct ask_slot){
+        now, { .out = now ? conn_out(s->conn) : &a->reply, .version = a->version }
+    };
+}
+
+void ask_answered(struct ask *a, const struct ask_slot *slot)
+{
+    struct resp_session *s = a->session;
+    if (!slot->now) {
+        conn_parked(s->conn, parked_bytes(a));
+        return;
+    }
+    conn_paid(s->conn);
+    ask_free(a);
+    send_ready(s);
 }
 
 /* ---- asking the engine ---- */
@@ -119,25 +133,16 @@ static void note_answer(struct ask *a, struct call *call)
 static void ask_done(struct call *call, void *ctx)
 {
     struct ask *a = ctx;
-    struct resp_session *s = a->session;
     note_answer(a, call);
     a->call = NULL;
-    if (!s) {
+    if (!a->session) {
         ask_free(a);
         return;
     }
-    bool now = list_first(&s->asks) == &a->link && conn_has_room(s->conn);
-    struct resp_writer w = { .out = now ? conn_out(s->conn) : &a->reply,
-                             .version = a->version };
+    struct ask_slot slot = ask_answer(a);
     struct call_form form = { a->verb, a->meta, a->door->durable };
-    resp_write_call(&w, call, &form, now ? NULL : &a->value);
-    if (!now) {
-        conn_parked(s->conn, parked_bytes(a));
-        return;
-    }
-    conn_paid(s->conn);
-    ask_free(a);
-    send_ready(s);
+    resp_write_call(&slot.writer, call, &form, slot.now ? NULL : &a->value);
+    ask_answered(a, &slot);
 }
 
 static int ask_engine(struct ask *a, struct ask_args *args, struct err *reterr)
@@ -145,6 +150,7 @@ static int ask_engine(struct ask *a, struct ask_args *args, struct err *reterr)
     static const struct token none;
     struct resp_door *d = a->door;
     a->verb = args->call.verb;
+    a->grants = a->verb == VERB_CLAIM;
     a->meta = args->meta;
     a->callers_token = !token_eq(&args->call.in.token, &none);
     args->call.done = ask_done;
@@ -275,6 +281,21 @@ static void run_parsed(struct resp_session *s, const struct resp_command *in,
         say_failed(s, &err);
 }
 
+static void ask_about_run(struct resp_session *s, const struct resp_command *in,
+                          const struct resp_entry *e)
+{
+    struct resp_run run;
+    struct err err;
+    if (e->parse_run(in, &run, &err) < 0)
+        say_failed(s, &err);
+    else if (!auth_may(s->door->auth, &s->grant, run.right, run.args.env))
+        answer_at_once(s, in, resp_say_noperm);
+    else if (resp_run(s, &run, &err) < 0)
+        say_failed(s, &err);
+    else if (run.raw_id >= 0)
+        answer_at_once(s, in, say_ok);
+}
+
 static void run_command(struct resp_session *s, const struct resp_command *in)
 {
     const struct resp_entry *e = resp_find(in->args[0]);
@@ -287,6 +308,8 @@ static void run_command(struct resp_session *s, const struct resp_command *in)
         answer_at_once(s, in, resp_say_noauth);
     else if (e->answer)
         answer_at_once(s, in, e->answer);
+    else if (e->parse_run)
+        ask_about_run(s, in, e);
     else
         run_parsed(s, in, e);
 }
@@ -333,45 +356,73 @@ static void on_opened(struct conn *c)
     list_init(&s->bound);
     list_init(&s->watches);
     list_init(&s->told);
+    list_init(&s->calls);
+    list_init(&s->pushes);
     resp_meet(s);
 }
 
-/* Their callbacks come later, and answer. */
-static void cancel_claims(struct resp_session *s, bool waiting_only)
+/* ---- what is canceled, and when ---- */
+
+static bool is_grant(const struct ask *a)
 {
-    list_each (&s->asks, at) {
+    return a->grants;
+}
+
+static bool is_grant_that_waits(const struct ask *a)
+{
+    return a->grants && a->may_wait;
+}
+
+static bool may_be_asked_elsewhere(const struct ask *a)
+{
+    return a->grants || a->may_wait;
+}
+
+static void cancel_listed(struct list *asks, bool (*which)(const struct ask *))
+{
+    list_each (asks, at) {
         struct ask *a = container_of(at, struct ask, link);
-        if (!a->call || a->verb != VERB_CLAIM) continue;
-        if (a->may_wait || !waiting_only) call_cancel(a->call);
+        if (!which(a)) continue;
+        if (a->call) call_cancel(a->call);
+        if (a->run_call) run_call_cancel(a->run_call);
     }
+}
+
+/* Their callbacks come later, and answer. */
+static void cancel_asks(struct resp_session *s, bool (*which)(const struct ask *))
+{
+    cancel_listed(&s->asks, which);
+    cancel_listed(&s->calls, which);
 }
 
 static void on_room(struct conn *c)
 {
     send_ready(session_of(c));
     resp_watches_room(session_of(c));
+    resp_calls_room(session_of(c));
 }
 
 static void on_ended(struct conn *c)
 {
-    cancel_claims(session_of(c), true);
+    cancel_asks(session_of(c), is_grant_that_waits);
 }
 
 static void on_cancel(struct conn *c)
 {
-    cancel_claims(session_of(c), false);
+    cancel_asks(session_of(c), may_be_asked_elsewhere);
 }
 
 /* What is to be changed is changed, although nobody will hear of it. */
 static void on_closed(struct conn *c)
 {
     struct resp_session *s = session_of(c);
-    cancel_claims(s, false);
+    cancel_listed(&s->asks, is_grant);
     resp_watches_cancel(s);
+    resp_calls_drop(s);
     for (struct link *at; (at = list_pop(&s->asks));) {
         struct ask *a = container_of(at, struct ask, link);
         a->session = NULL;
-        if (!a->call) ask_free(a);
+        if (!is_asked(a)) ask_free(a);
     }
     bounds_drop(s->door->bounds, &s->bound);
     free(s->name);
@@ -385,7 +436,8 @@ int resp_door_init(struct resp_door *d, int64_t value_bytes_max, struct rng *rng
     d->started_ms = d->loop->now_ms;
     /* A value that is a little too long gets an error; one that is far too long ends the
      * connection, because its bytes are not worth reading. */
-    size_t far_too_long = 2 * (size_t)value_bytes_max + RESP_INLINE_BYTES_MAX;
+    size_t far_too_long =
+        2 * (size_t)value_bytes_max + METADATA_BYTES_MAX + RESP_INLINE_BYTES_MAX;
     d->limits = (struct resp_limits){ .args_max = RESP_ARGS_MAX,
                                       .bulk_bytes_max = far_too_long,
                                       .inline_bytes_max = RESP_INLINE_BYTES_MAX,
@@ -409,7 +461,7 @@ void resp_door_recheck(struct resp_door *d)
         if (c->door != &resp_door || c->state == CONN_CLOSED) continue;
         struct resp_session *s = session_of(c);
         if (auth_known(d->auth, &s->grant)) continue;
-        cancel_claims(s, true);
+        cancel_asks(s, is_grant_that_waits);
         resp_watches_cancel(s);
         bounds_drop(d->bounds, &s->bound);
     }

@@ -15,7 +15,10 @@
  *      was lost. Such a claim is never given back for the client, who may be asking again on another
  *      connection just now; unheard, it lapses.
  *   D6 WATCH is answered at once, and told by one push, out of turn, in no order with answers. What
- *      is watched is nobody's claim: it ends with the connection and holds up no shutdown. */
+ *      is watched is nobody's claim: it ends with the connection and holds up no shutdown.
+ *   D7 Questions about runs follow the same rules: a PULL is what a claim is to D2, and what was
+ *      leased for somebody who has gone is given back; everything else is done, heard or not. With
+ *      RAW they are answered at once and told by a push, as a WATCH is. */
 #ifndef DAEMON_RESP_DOOR_H
 #define DAEMON_RESP_DOOR_H
 
@@ -23,6 +26,7 @@
 #include "daemon/bound.h"
 #include "daemon/conn.h"
 #include "daemon/resp_args.h"
+#include "daemon/resp_run_args.h"
 
 enum { RESP_ARGS_MAX = 1024, RESP_INLINE_BYTES_MAX = 64 * 1024, RESP_NAME_BYTES_MAX = 64 };
 
@@ -38,6 +42,7 @@ struct resp_door {
     size_t spare_ask_count;
     struct bounds *bounds; /* CLAIM ... BOUND; shared with other doors */
     struct map watches;    /* of all connections, by connection and id */
+    size_t raw_calls;      /* of all connections: told out of turn */
     bool durable;          /* does what is published outlive the daemon? */
     int64_t value_bytes_max;
     struct bytes args[RESP_ARGS_MAX]; /* of the command that is being read */

@@ -1,7 +1,7 @@
 /* resp_session.h - what a RESP connection remembers, and its commands as a table.
  *
- * To add a command: a row in resp_table.c with either `answer` (what can be said at once) or
- * `parse` (what the engine is asked), and a case in tests/e2e/serve.sh. */
+ * To add a command: a row in resp_table.c with one of `answer` (what can be said at once), `parse` and
+ * `parse_run` (what the engine is asked), and a case in tests/e2e/serve.sh. */
 #ifndef DAEMON_RESP_SESSION_H
 #define DAEMON_RESP_SESSION_H
 
@@ -14,7 +14,9 @@ struct resp_session {
     struct list asks;  /* struct ask, in the order of the commands */
     struct list bound; /* what is bound to this connection */
     struct list watches,
-        told;           /* struct watched: at the store; to be pushed when there is room */
+        told; /* struct watched: at the store; to be pushed when there is room */
+    struct list calls,
+        pushes;         /* struct ask, RAW: at the engine; to be pushed when there is room */
     int version;        /* of RESP: 2 or 3 */
     struct grant grant; /* what it may; zeroed: nobody has said who they are */
     unsigned wrong;     /* tokens that were none */
@@ -32,7 +34,46 @@ struct resp_entry {
     resp_parse *parse;
     const char *usage, *summary;
     bool for_strangers; /* before AUTH, too */
+    resp_run_parse *parse_run;
 };
+
+/* How a question about runs is answered. */
+struct run_ask_form {
+    enum run_form form;
+    size_t page_bytes_max; /* of a list: beyond it comes another page */
+};
+
+/* One command whose answer is not on its way yet: resp_door.c. */
+struct ask {
+    struct link link;
+    struct resp_session *session; /* NULL: nobody waits for the answer */
+    struct resp_door *door;
+    struct call *call; /* one of the two is asked; none: `reply` is the answer */
+    struct run_call *run_call;
+    enum verb verb;
+    bool grants; /* what somebody who has gone should not be given */
+    bool may_wait, meta, callers_token;
+    int version;
+    struct bound *bound; /* CLAIM ... BOUND: what it will be if it is granted */
+    struct run_ask_form run;
+    bool raw, owed; /* it is pushed, out of turn; the connection waits for it */
+    int64_t raw_id; /* what the client calls it */
+    struct buf reply;
+    struct blob *value; /* what follows the reply; NULL: nothing */
+};
+
+/* Where an answer goes: it is sent at once, or it has to wait for one in front of it. */
+struct ask_slot {
+    bool now;
+    struct resp_writer writer;
+};
+
+/* resp_door.c */
+struct ask *ask_new(struct resp_session *s); /* NULL: out of memory */
+void ask_free(struct ask *a);
+void ask_expect(struct ask *a); /* its answer comes in turn */
+struct ask_slot ask_answer(struct ask *a);
+void ask_answered(struct ask *a, const struct ask_slot *slot); /* it may be gone afterwards */
 
 /* resp_table.c */
 extern const struct resp_entry resp_table[];           /* ends with a row without a name */
@@ -55,6 +96,18 @@ void resp_write_call(struct resp_writer *w, struct call *call, const struct call
                      struct blob **keep);
 /* The push of a watch. NULL: something has changed, and has to be asked for. */
 void resp_write_told(struct resp_writer *w, int64_t id, const struct answer *answer);
+
+/* resp_run_answer.c */
+void resp_write_run_call(struct resp_writer *w, const struct run_call *call,
+                         const struct run_ask_form *form);
+void resp_push_run_call(struct resp_writer *w, int64_t raw_id, const struct run_call *call,
+                        const struct run_ask_form *form);
+
+/* resp_runs.c */
+int resp_run(struct resp_session *s, struct resp_run *in, struct err *reterr);
+void resp_calls_room(struct resp_session *s);                  /* pushes what waited for room */
+bool resp_call_forget(struct resp_session *s, int64_t raw_id); /* false: there is none */
+void resp_calls_drop(struct resp_session *s);                  /* nobody is there to be told */
 
 /* resp_watch.c */
 int resp_watch(struct resp_session *s, struct ask_args *args, struct err *reterr);

@@ -2,6 +2,7 @@
 #include "daemon/resp_session.h"
 
 #define OWNED "scope key token"
+#define RAW " [RAW id]"
 
 const struct resp_entry resp_table[] = {
     { "ONCE.CLAIM", 3, 15, true, NULL, resp_parse_claim,
@@ -28,6 +29,55 @@ const struct resp_entry resp_table[] = {
     { "ONCE.STATS", 1, 1, false, NULL, resp_parse_stats, "", "Count records" },
     { "ONCE.FACTS", 1, 1, false, NULL, resp_parse_facts, "",
       "What the planes say of themselves" },
+    { .name = "ONCE.TRIGGER",
+      .args_min = 3,
+      .args_max = RESP_ARGS_MAX,
+      .writes = true,
+      .parse_run = resp_parse_trigger,
+      .usage =
+          "task payload [ENV env] [KEY key] [KEYTTL ms] [DELAY ms | AT unix-ms] [TAG tag]... "
+          "[QUEUE queue] [ORDER key] [ATTEMPTS n] [METADATA json] [ID id] "
+          "[ONMISMATCH RETURN] [WAIT ms]" RAW,
+      .summary = "Make a run, or find the one that its key leads to" },
+    { .name = "ONCE.RUN",
+      .args_min = 2,
+      .args_max = RESP_ARGS_MAX,
+      .writes = true,
+      .parse_run = resp_parse_run,
+      .usage =
+          "GET id | LIST [TASK task] [QUEUE queue] [STATUS status]... [TAG tag] [BEFORE id] "
+          "[COUNT n] | TAG id [ENV env] tag... | METADATA id json [VERSION n] | "
+          "OPERATE id operations | CANCEL id [REASON text] | RESCHEDULE id unix-ms | "
+          "REPLAY id [ID id] | RESET task key; each [ENV env]" RAW,
+      .summary = "Look at runs, and change them" },
+    { .name = "ONCE.PULL",
+      .args_min = 2,
+      .args_max = 12,
+      .writes = true,
+      .parse_run = resp_parse_pull,
+      .usage = "queue [ENV env] [COUNT n] [LEASE ms] [WAIT ms]" RAW,
+      .summary = "Lease runs of a queue, to carry them out" },
+    { .name = "ONCE.ACK",
+      .args_min = 3,
+      .args_max = 8,
+      .writes = true,
+      .parse_run = resp_parse_ack,
+      .usage = "id token [output] [ENV env]" RAW,
+      .summary = "A leased run is done" },
+    { .name = "ONCE.NACK",
+      .args_min = 4,
+      .args_max = 10,
+      .writes = true,
+      .parse_run = resp_parse_nack,
+      .usage = "id token error|RETURN [RETRY ms] [ENV env]" RAW,
+      .summary = "A leased run has failed, or nobody has worked on it" },
+    { .name = "ONCE.BEAT",
+      .args_min = 3,
+      .args_max = 9,
+      .writes = true,
+      .parse_run = resp_parse_beat,
+      .usage = "id token [LEASE ms] [ENV env]" RAW,
+      .summary = "Stay the one who works on a run" },
     { "PING", 1, 2, false, resp_ping, NULL, "[message]", "Is anybody there?" },
     { "ECHO", 2, 2, false, resp_echo, NULL, "message", "The same back" },
     { "HELLO", 1, 7, false, resp_hello, NULL, "[2|3 [AUTH username token] [SETNAME name]]",
@@ -111,7 +161,7 @@ static void write_docs(struct resp_writer *w, const struct resp_entry *e)
     resp_text(w, "summary");
     resp_text(w, e->summary);
     resp_text(w, "group");
-    resp_text(w, e->parse ? "once" : "connection");
+    resp_text(w, e->parse || e->parse_run ? "once" : "connection");
     resp_text(w, "usage");
     resp_text(w, e->usage);
 }

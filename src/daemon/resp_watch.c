@@ -162,9 +162,10 @@ static void forget(struct watched *w)
 void resp_unwatch(struct resp_session *s, const struct resp_command *in, struct resp_writer *w)
 {
     int64_t id;
-    struct watched *found = resp_parse_watch_id(in->args[1], &id) ? watched_find(s, id) : NULL;
-    resp_integer(w, found != NULL);
+    bool is_id = resp_parse_watch_id(in->args[1], &id);
+    struct watched *found = is_id ? watched_find(s, id) : NULL;
     if (found) forget(found);
+    resp_integer(w, found || (is_id && resp_call_forget(s, id)));
 }
 
 void resp_watches_cancel(struct resp_session *s)

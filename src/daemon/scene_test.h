@@ -22,7 +22,7 @@ enum { SCENE_VALUE_BYTES_MAX = 1024 };
 
 struct scene {
     struct world world;
-    struct store *store; /* faulty, on memory */
+    struct store *store; /* faulty, on that */
     struct engine *engine;
     uv_loop_t uv;
     struct conns conns;
@@ -39,7 +39,7 @@ static inline int64_t scene_now_ms(void *ctx)
     return ((struct scene *)ctx)->world.mono_ms;
 }
 
-static inline void scene_open_door(struct scene *s, const struct door *door)
+static inline void scene_open_on(struct scene *s, const struct door *door, const char *store)
 {
     struct err err;
     char address[64];
@@ -48,7 +48,7 @@ static inline void scene_open_door(struct scene *s, const struct door *door)
     config.value_bytes_max = SCENE_VALUE_BYTES_MAX;
     signal(SIGPIPE, SIG_IGN); /* as server_run() does */
     world_init(&s->world, 1);
-    s->store = faulty_open(world_open(&s->world, "memory"), &s->world.env);
+    s->store = faulty_open(world_open(&s->world, store), &s->world.env);
     cr_assert_eq(engine_open(s->store, &s->world.env, &config, &s->engine, &err), 0);
     cr_assert_eq(uv_loop_init(&s->uv), 0);
     conns_init(&s->conns, &s->uv, &s->world.loop, &limits, 100);
@@ -79,6 +79,11 @@ static inline void scene_open_door(struct scene *s, const struct door *door)
     cr_assert(mkdtemp(s->dir));
     snprintf(address, sizeof address, "unix:%s/s", s->dir);
     cr_assert_eq(listener_open(&s->listener, address, &err), 0, "%s", err.text);
+}
+
+static inline void scene_open_door(struct scene *s, const struct door *door)
+{
+    scene_open_on(s, door, "memory");
 }
 
 /* Everything that can be done without time passing. */

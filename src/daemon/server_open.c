@@ -92,13 +92,18 @@ static size_t connections_max(size_t wish)
                                                    : DESCRIPTORS_OTHERS;
 }
 
+/* Of a run, besides what is as large as a value. */
+enum { RUN_MORE_BYTES_MAX = METADATA_BYTES_MAX + RUN_ERROR_BYTES_MAX + 16 * 1024 };
+
 static void open_conns(struct server *s, const struct server_config *config)
 {
     size_t value_bytes_max = (size_t)config->value_bytes_max;
     struct conn_limits limits = {
-        .in_bytes_max = 2 * value_bytes_max + RESP_INLINE_BYTES_MAX + 2 * CONN_INPUT_BYTES,
+        .in_bytes_max = 2 * value_bytes_max + METADATA_BYTES_MAX + RESP_INLINE_BYTES_MAX +
+                        2 * CONN_INPUT_BYTES,
         .out_bytes_high = OUT_BYTES_HIGH,
-        .out_bytes_max = OUT_BYTES_HIGH + (OWED_MAX + 1) * (value_bytes_max + 4096),
+        .out_bytes_max = OUT_BYTES_HIGH + (OWED_MAX + 1) * (value_bytes_max + 4096) +
+                         PULL_COUNT_MAX * (value_bytes_max + RUN_MORE_BYTES_MAX),
         .owed_max = OWED_MAX,
         .command_ms = COMMAND_MS,
         .send_ms = SEND_MS,

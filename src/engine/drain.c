@@ -415,7 +415,7 @@ int engine_drain(struct engine *e, drain_done *done, void *ctx, struct err *rete
     return 0;
 }
 
-void drain_one(struct engine *e, struct bytes env, const struct run_id *id)
+void drainer_take(struct engine *e, struct bytes env, const struct run_id *id)
 {
     struct drainer *d = e->runs->drainer;
     struct round *r = d && !d->stopping ? round_new(d, false) : NULL;

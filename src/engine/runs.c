@@ -24,6 +24,7 @@ static void call_free(struct run_call *c)
 {
     CHECK(!link_used(&c->link) && !timer_is_set(&c->timer) && !c->has_turn);
     run_rows_clear(&c->out.rows);
+    forward_clear(c);
     run_ask_clear(&c->ask);
     buffer_ask_clear(&c->buffer);
     run_scratch_fini(&c->scratch);
@@ -76,7 +77,12 @@ static void finish(struct run_call *c)
 void run_fail(struct run_call *c, int code, const char *text)
 {
     if (c->trigger.maybe && code == ERR_UNAVAILABLE) code = ERR_AMBIGUOUS;
-    err_set(&c->err, code, "%s", text);
+    if (c->trigger.maybe && code == ERR_NOMEM) {
+        code = ERR_AMBIGUOUS;
+        text = "out of memory for the answer; the run may have been made";
+    }
+    c->err.code = code;
+    if (text != c->err.text) err_set(&c->err, code, "%s", text); /* never onto itself */
     finish(c);
 }
 
@@ -126,7 +132,9 @@ static void submit(struct run_call *c, struct op *op, run_step *then)
     }
     CHECK(!c->step && !c->finished);
     c->step = then;
-    if (verb_is_run(op->verb))
+    if (op->verb == VERB_RUN_CALL)
+        op->call = &c->forward;
+    else if (verb_is_run(op->verb))
         op->run = &c->ask;
     else
         op->buffer = &c->buffer;
@@ -143,6 +151,13 @@ void run_submit_keyed(struct run_call *c, enum verb verb, const struct key *key,
                       const struct request *in, run_step *then)
 {
     submit(c, op_new(verb, key, in), then);
+}
+
+struct op *run_submit_call(struct run_call *c, run_step *then)
+{
+    struct op *op = op_new(VERB_RUN_CALL, NULL, NULL);
+    submit(c, op, then);
+    return op;
 }
 
 static void timer_fired(struct timer *t)
@@ -219,7 +234,7 @@ static int check_lease(const struct run_args *a, struct err *reterr)
 static int check(const struct engine *e, const struct run_args *a, struct err *reterr)
 {
     if (e->stopping) return err_set(reterr, ERR_CANCELED, "the handle is closing");
-    if (!has(e, CAP_RUNS))
+    if (!has(e, CAP_RUNS | CAP_CALLS))
         return err_set(reterr, ERR_UNSUPPORTED,
                        "there are no runs without a ledger: use sqlite:PATH or postgres://");
     int r = run_name_check(a->env, ENV_BYTES_MAX, "env", reterr);
@@ -298,6 +313,7 @@ static struct run_call *call_new(struct engine *e, const struct run_args *args)
 
 static int start(struct run_call *c, struct err *reterr)
 {
+    if (has(c->engine, CAP_CALLS)) return forward_start(c, reterr);
     if (c->args.question == ASK_TRIGGER) return trigger_start(c, reterr);
     if (c->args.question == ASK_LEASE)
         work_start(c);
@@ -324,12 +340,24 @@ int engine_run(struct engine *e, const struct run_args *args, struct run_call **
     return 0;
 }
 
+/* What was leased is given back, so it does not count. */
+static bool may_have_counted(const struct run_call *c)
+{
+    if (c->trigger.maybe) return true;
+    return c->step && run_args_write(&c->args) && c->args.question != ASK_LEASE;
+}
+
 void run_call_cancel(struct run_call *c)
 {
+    bool leases = c->args.question == ASK_LEASE;
     if (c->told || c->canceled) return;
+    if (c->finished && !leases) return; /* what it did, it did: the answer is on its way */
     c->canceled = true;
-    if (c->args.question == ASK_LEASE) work_cancel(c);
-    err_set(&c->err, c->trigger.maybe || c->step ? ERR_AMBIGUOUS : ERR_CANCELED,
+    if (has(c->engine, CAP_CALLS))
+        forward_cancel(c);
+    else if (leases)
+        work_cancel(c);
+    err_set(&c->err, may_have_counted(c) ? ERR_AMBIGUOUS : ERR_CANCELED,
             "the call was canceled");
     if (c->finished) return;
     if (timer_is_set(&c->timer))
@@ -383,14 +411,14 @@ int runs_init(struct engine *e)
     int code = bursts_init(r);
     if (!code) code = lines_init(r);
     if (!code) code = bells_init(r);
-    if (!code) code = gates_init(r);
+    if (!code) code = overrides_init(r);
     return code ? code : drainer_init(r);
 }
 
 void runs_stop(struct engine *e)
 {
     drainer_stop(e);
-    gates_stop(e);
+    overrides_stop(e);
     list_each (&e->runs->calls, at) run_call_cancel(container_of(at, struct run_call, link));
 }
 
@@ -398,7 +426,7 @@ bool runs_idle(const struct engine *e)
 {
     if (!e->runs) return true; /* it could not be opened */
     return list_empty(&e->runs->calls) && list_empty(&e->runs->finished) && drainer_idle(e) &&
-           gates_idle(e);
+           overrides_idle(e);
 }
 
 void runs_fini(struct engine *e)
@@ -407,7 +435,7 @@ void runs_fini(struct engine *e)
     if (!r) return;
     task_stop(&r->tell);
     drainer_fini(r);
-    gates_fini(r);
+    overrides_fini(r);
     lines_fini(r);
     bells_fini(r);
     bursts_fini(r);

@@ -26,8 +26,6 @@
 
 #include "engine/engine.h"
 
-struct run_call;
-
 /* How runs are handled; defaults as in the specification. */
 struct runs_config {
     struct gate_config gate;     /* of an env that has none of its own */
@@ -61,69 +59,7 @@ struct run_stats {
     int64_t buffer_oldest_ms;
 };
 
-enum run_question {
-    ASK_TRIGGER,
-    ASK_GET,
-    ASK_LIST,
-    ASK_CHANGE, /* tags, metadata, cancel, reschedule; and heartbeat, complete, fail */
-    ASK_REPLAY, /* a new run like that one, without its key */
-    ASK_RESET,  /* of a key */
-    ASK_LEASE,
-    RUN_QUESTIONS
-};
-
-/* Everything is copied. Zeroed, but for the question, means nothing was asked for. */
-struct run_args {
-    enum run_question question;
-    struct bytes env;
-
-    /* TRIGGER: what the caller says of the new run. id: made if it is empty; queue: the task if it is
-     * empty; attempts_max: 0 is the default; delay_until_ms: 0 is at once, by the wall clock.
-     * Everything that is not listed is filled in by the engine. */
-    struct run run;   /* id, task, payload, key, queue, ordering_key, tags, metadata,
-                                   delay_until_ms, attempts_max */
-    int64_t delay_ms; /* TRIGGER: from now; negative: as delay_until_ms has it */
-    int64_t key_ms;   /* TRIGGER: how long the key is kept; negative: the default */
-    bool
-        mismatch_returns; /* TRIGGER: another payload under a live key is answered with its run */
-
-    struct run_id id;         /* GET, CHANGE, REPLAY */
-    struct bytes task, key;   /* RESET; LIST: only this task, if not empty */
-    struct run_change change; /* CHANGE; made_at_ms is filled in */
-
-    struct bytes queue; /* LEASE; LIST: only this queue, if not empty */
-    size_t limit;       /* LEASE, LIST: from 1 to RUN_ROWS_MAX */
-    int64_t lease_ms;   /* LEASE */
-    int64_t wait_ms;    /* LEASE: for something to be due; TRIGGER: for whoever is on the key */
-    struct run_id before; /* LIST */
-    unsigned states;      /* LIST: bits by enum run_state; 0: all */
-    struct bytes tag;     /* LIST */
-
-    void (*done)(struct run_call *call, void *ctx);
-    void *ctx;
-};
-#define RUN_ARGS_INIT                                                                          \
-    {                                                                                          \
-        .delay_ms = -1, .key_ms = -1, .wait_ms = WAIT_MS_DEFAULT, .lease_ms = LEASE_MS_DEFAULT \
-    }
-
-/* What came of it, if there was no error:
- *   TRIGGER  OK: created; CACHED: it was there; MISMATCH; TIMED_OUT: somebody was on it for too long
- *   GET      OK, ABSENT
- *   LIST     OK: `rows`, the newest first; rows.more: ask again, before the last one's id
- *   CHANGE   OK, ABSENT, LOST, REFUSED, CONFLICT (`reason` says why)
- *            TIMED_OUT: a drainer had it for too long; safe to retry
- *   REPLAY   as TRIGGER; ABSENT: there is no such run
- *   RESET    OK: somebody had the key; ABSENT: nobody
- *   LEASE    OK: `rows`, perhaps none, each with token, fence and lease_until_ms */
-struct run_answer {
-    enum outcome outcome;
-    const char *reason; /* static; NULL: none */
-    struct run_rows rows;
-    bool buffered;  /* the (first) run is in the buffer */
-    bool degraded;  /* coord was not used */
-    int64_t now_ms; /* when that was so, by the wall clock: for run_status() */
-};
+/* What is asked and what came of it: struct run_args and struct run_answer of store/run_op.h. */
 
 /* Checks the request before anything else happens (C9). The call is valid until `done` returns, which
  * is never called from inside engine_run(). */

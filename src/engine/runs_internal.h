@@ -6,8 +6,9 @@
  *   buffered.c   runs that may be in the buffer: get, list, change, reset, replay
  *   work.c       leases, and waiting for something to be due
  *   bell.c       telling other processes that something may be
- *   gates.c      what operators have set for the gate of an env
- *   drain.c      the buffer into the ledger */
+ *   overrides.c      what operators have set for the gate of an env
+ *   drain.c      the buffer into the ledger
+ *   forward.c    all of it, on a store that is a daemon */
 #ifndef ENGINE_RUNS_INTERNAL_H
 #define ENGINE_RUNS_INTERNAL_H
 
@@ -70,12 +71,14 @@ struct run_call {
     struct list behind;     /* CHANGE: struct run_call, whose turn comes after it */
     struct link in_line;    /* behind another change; LEASE: in a line */
     bool has_turn;
+    struct run_call_ask forward; /* to a daemon ... */
+    struct op *forwarded;        /* ... and under way; NULL: it is not */
     struct bytes place; /* env and what it is about, framed: which way its ops go */
     uint8_t memory[];
 };
 
 struct drainer;
-struct gates;
+struct overrides;
 
 struct runs {
     struct engine *engine;
@@ -87,7 +90,7 @@ struct runs {
     struct map lines;        /* struct line, by env and queue */
     struct map bells;        /* struct bell, by env and queue */
     struct drainer *drainer; /* NULL: there is no buffer */
-    struct gates *gates;     /* NULL: nobody looks */
+    struct overrides *overrides;     /* NULL: nobody looks */
     struct run_stats stats;
 };
 
@@ -106,6 +109,8 @@ void run_submit(struct run_call *c, enum verb verb, run_step *then);
 /* The same, about a key. */
 void run_submit_keyed(struct run_call *c, enum verb verb, const struct key *key,
                       const struct request *in, run_step *then);
+/* The same, about c->forward. NULL: the call has failed. */
+struct op *run_submit_call(struct run_call *c, run_step *then);
 void run_pause(struct run_call *c, int64_t ms, void (*then)(struct run_call *));
 /* After an error of a store: `then` is called again in a while, if that is worth it. */
 bool run_may_retry(struct run_call *c, int code, void (*then)(struct run_call *));
@@ -130,6 +135,9 @@ void buffered_leave(struct run_call *c); /* gives up its turn */
 
 /* Fails before anything has happened, or not at all. */
 int trigger_start(struct run_call *c, struct err *reterr);
+/* The run that it asks for, and whether it may be one. */
+int trigger_make(struct run_call *c, struct err *reterr);
+void trigger_fill_id(struct run_call *c);
 /* Where the claim of a key is: into c->trigger. */
 int trigger_claim_key(struct run_call *c, struct bytes task, struct bytes key,
                       struct err *reterr);
@@ -142,14 +150,14 @@ void bursts_fini(struct runs *r);
 /* c->then is called with c->trigger.diverted set. */
 void burst_ask(struct run_call *c);
 
-/* ---- gates.c ---- */
+/* ---- overrides.c ---- */
 
 #define GATES_SCOPE "once/gate"
 
-int gates_init(struct runs *r);
-void gates_stop(struct engine *e);
-bool gates_idle(const struct engine *e);
-void gates_fini(struct runs *r);
+int overrides_init(struct runs *r);
+void overrides_stop(struct engine *e);
+bool overrides_idle(const struct engine *e);
+void overrides_fini(struct runs *r);
 bool gate_parse(struct bytes text, struct gate_config *ret_config);
 
 /* ---- work.c ---- */
@@ -177,6 +185,13 @@ void drainer_stop(struct engine *e);
 bool drainer_idle(const struct engine *e);
 void drainer_fini(struct runs *r);
 /* This entry, now: whoever finds it there twice. */
-void drain_one(struct engine *e, struct bytes env, const struct run_id *id);
+void drainer_take(struct engine *e, struct bytes env, const struct run_id *id);
+
+/* ---- forward.c ---- */
+
+/* Fails before anything has happened, or not at all. */
+int forward_start(struct run_call *c, struct err *reterr);
+void forward_cancel(struct run_call *c);
+void forward_clear(struct run_call *c);
 
 #endif

@@ -32,7 +32,7 @@ static void accept(struct run_call *c);
 
 /* ---- the new run ---- */
 
-static void fill_id(struct run_call *c)
+void trigger_fill_id(struct run_call *c)
 {
     uint8_t random[RANDOM_BYTES];
     struct engine *e = c->engine;
@@ -58,14 +58,14 @@ static void fill_run(struct run_call *c, int64_t now_ms)
     r->key_until_ms = now_ms + (a->key_ms >= 0 ? a->key_ms : RUN_KEY_MS_DEFAULT);
 }
 
-static int make_run(struct run_call *c, struct err *reterr)
+int trigger_make(struct run_call *c, struct err *reterr)
 {
     struct trigger *t = &c->trigger;
     struct run *r = &c->args.run;
     if (c->args.delay_ms > DURATION_MS_MAX || c->args.key_ms > DURATION_MS_MAX)
         return err_set(reterr, ERR_LIMIT, "a delay or a key's time is longer than ten years");
     t->by_id = r->id.text[0] && !r->key.len;
-    if (!r->id.text[0]) fill_id(c);
+    if (!r->id.text[0]) trigger_fill_id(c);
     fill_run(c, wall_ms(c->engine));
     int code = run_check(r, (size_t)c->engine->config.value_bytes_max, reterr);
     if (code) return code;
@@ -177,7 +177,7 @@ static void rival_found(struct run_call *c, struct op *op)
     const struct entry *rival = c->buffer.entries.count ? c->buffer.entries.rows[0] : NULL;
     bool other =
         !op->err.code && op->out.outcome == OUTCOME_OK && !run_id_eq(&rival->id, &mine->id);
-    if (other) drain_one(c->engine, rival->env, &rival->id);
+    if (other) drainer_take(c->engine, rival->env, &rival->id);
     end_found(c);
 }
 
@@ -207,6 +207,7 @@ static void found(struct run_call *c, const struct run *run, bool buffered, bool
     struct trigger *t = &c->trigger;
     c->out.buffered = buffered;
     t->created = created;
+    if (created) t->maybe = true; /* whatever fails from now on: it is there */
     run_rows_clear(&c->out.rows);
     if (run_rows_add(&c->out.rows, run)) {
         fail_with(c, &(struct err){ ERR_NOMEM, "out of memory for the answer" });
@@ -542,7 +543,7 @@ static void claim(struct run_call *c)
 
 int trigger_start(struct run_call *c, struct err *reterr)
 {
-    int r = make_run(c, reterr);
+    int r = trigger_make(c, reterr);
     if (!r) r = make_claim(c, reterr);
     if (r) return r;
     if (c->args.run.key.len)
@@ -561,7 +562,8 @@ void trigger_like(struct run_call *c, const struct run *run)
         run_fail(c, err.code, err.text);
         return;
     }
-    c->args.run = (struct run){ .task = like->task,
+    c->args.run = (struct run){ .id = c->args.run.id, /* of the new one, if it has one already */
+                                .task = like->task,
                                 .queue = like->queue,
                                 .payload = like->payload,
                                 .ordering_key = like->ordering_key,

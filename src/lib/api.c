@@ -89,7 +89,7 @@ struct once_bytes once_bytes(const void *data, size_t len)
     return (struct once_bytes){ data, len };
 }
 
-static struct bytes view(struct once_bytes b)
+struct bytes api_view(struct once_bytes b)
 {
     return bytes_of(b.data, b.len);
 }
@@ -146,7 +146,7 @@ static int answer_fail(struct once_answer *to, const struct err *err)
     return err->code;
 }
 
-static int fail(struct once_error *reterr, const struct err *err)
+int api_fail(struct once_error *reterr, const struct err *err)
 {
     if (reterr) {
         reterr->code = err->code;
@@ -165,10 +165,8 @@ static void owner_lost(const struct owner *owner, const struct token *token, uin
     drive_lost(owner->shell, (once_lost_fn *)owner->fn, owner->ctx, &lease, certain);
 }
 
-/* A newer caller may know more fields, an older one fewer: takes what both know, over the
- * defaults that are in `to`. */
-static int take_known(void *to, size_t known, const void *from, size_t size, const char *init,
-                      struct err *reterr)
+int api_take(void *to, size_t known, const void *from, size_t size, const char *init,
+             struct err *reterr)
 {
     if (size < sizeof size)
         return err_set(reterr, ERR_INVALID, "start with %s: size is not set", init);
@@ -180,15 +178,15 @@ static int claim_args(struct once *o, const struct once_claim *from, struct call
                       struct err *reterr)
 {
     struct once_claim claim = ONCE_CLAIM_INIT, *in = &claim;
-    int r = take_known(in, sizeof *in, from, from->size, "ONCE_CLAIM_INIT", reterr);
+    int r = api_take(in, sizeof *in, from, from->size, "ONCE_CLAIM_INIT", reterr);
     if (r) return r;
     if (in->flags & ~ONCE_NO_RENEW)
         return err_set(reterr, ERR_INVALID, "unknown flags in the claim");
     *ret = (struct call_args){ .verb = VERB_CLAIM,
-                               .key = { view(in->scope), view(in->key) },
+                               .key = { api_view(in->scope), api_view(in->key) },
                                .in = { .lease_ms = in->lease_ms,
                                        .retain_ms = in->retain_ms,
-                                       .fingerprint = view(in->fingerprint) },
+                                       .fingerprint = api_view(in->fingerprint) },
                                .wait_ms = in->wait_ms,
                                .renew = !(in->flags & ONCE_NO_RENEW) };
     if (!in->on_lost) return 0;
@@ -199,12 +197,12 @@ static int claim_args(struct once *o, const struct once_claim *from, struct call
     return drive_will_tell(o, reterr);
 }
 
-static int token_take(const char *text, struct token *ret, struct err *reterr)
+int api_token(const char *text, struct token *ret_token, struct err *reterr)
 {
-    if (hex_decode(bytes_str(text), ret->bytes, sizeof ret->bytes)) return 0;
+    if (hex_decode(bytes_str(text), ret_token->bytes, sizeof ret_token->bytes)) return 0;
     return err_set(
         reterr, ERR_INVALID,
-        "the token is not one: give the 32 hexadecimal digits that came with the claim");
+        "the token is not one: give the 32 hexadecimal digits that came with the lease");
 }
 
 /* The value is referenced by the op; the caller unreferences ret->in.value afterwards. */
@@ -212,17 +210,17 @@ static int owned_args(enum verb verb, const struct once_owned *from, struct call
                       struct err *reterr)
 {
     struct once_owned owned = ONCE_OWNED_INIT, *in = &owned;
-    int r = take_known(in, sizeof *in, from, from->size, "ONCE_OWNED_INIT", reterr);
+    int r = api_take(in, sizeof *in, from, from->size, "ONCE_OWNED_INIT", reterr);
     if (r) return r;
     struct call_args args = { .verb = verb,
-                              .key = { view(in->scope), view(in->key) },
+                              .key = { api_view(in->scope), api_view(in->key) },
                               .in = { .lease_ms = in->lease_ms, .retain_ms = -1 } };
     bool needs_token = verb == VERB_PUBLISH || verb == VERB_RELEASE || verb == VERB_RENEW;
     if (verb == VERB_RENEW && in->lease_ms < ONCE_AS_GRANTED)
         return err_set(reterr, ERR_INVALID, "lease is negative");
-    if (needs_token && token_take(in->token, &args.in.token, reterr)) return reterr->code;
+    if (needs_token && api_token(in->token, &args.in.token, reterr)) return reterr->code;
     if (verb == VERB_PUBLISH && !in->omit_value) {
-        args.in.value = blob_new(view(in->value));
+        args.in.value = blob_new(api_view(in->value));
         if (!args.in.value)
             return err_set(reterr, ERR_NOMEM, "out of memory; nothing was changed");
     }
@@ -272,15 +270,25 @@ static int block_on(struct once *o, struct call_args *args, struct once_answer *
     return r ? answer_fail(ret_answer, &err) : c.result;
 }
 
+struct once_call *api_call_new(struct once *o, void *ctx, struct err *reterr)
+{
+    struct once_call *c = once_is_hosted(o) ? malloc(sizeof *c) : NULL;
+    if (c)
+        *c = (struct once_call){ .once = o, .ctx = ctx };
+    else if (once_is_hosted(o))
+        err_set(reterr, ERR_NOMEM, "out of memory; nothing was changed");
+    else
+        err_set(reterr, ERR_UNSUPPORTED,
+                "asynchronous calls need a handle opened with ONCE_HOSTED");
+    return c;
+}
+
 static int start(struct once *o, struct call_args *args, once_done_fn *done, void *ctx,
                  struct once_call **ret_call, struct err *reterr)
 {
-    if (!once_is_hosted(o))
-        return err_set(reterr, ERR_UNSUPPORTED,
-                       "asynchronous calls need a handle opened with ONCE_HOSTED");
-    struct once_call *c = malloc(sizeof *c);
-    if (!c) return err_set(reterr, ERR_NOMEM, "out of memory; nothing was changed");
-    *c = (struct once_call){ .once = o, .done = done, .ctx = ctx };
+    struct once_call *c = api_call_new(o, ctx, reterr);
+    if (!c) return reterr->code;
+    c->done = done;
     drive_enter(o);
     int r = call_begin(o, c, args, reterr);
     drive_leave(o);
@@ -307,7 +315,7 @@ int once_claim_start(struct once *o, const struct once_claim *in, once_done_fn *
     struct call_args args;
     struct err err = { 0 };
     if (claim_args(o, in, &args, &err) || start(o, &args, done, ctx, ret_call, &err))
-        return fail(reterr, &err);
+        return api_fail(reterr, &err);
     return 0;
 }
 
@@ -328,10 +336,10 @@ static int owned_start(struct once *o, enum verb verb, const struct once_owned *
 {
     struct call_args args;
     struct err err = { 0 };
-    if (owned_args(verb, in, &args, &err)) return fail(reterr, &err);
+    if (owned_args(verb, in, &args, &err)) return api_fail(reterr, &err);
     int r = start(o, &args, done, ctx, ret_call, &err);
     blob_unref(args.in.value);
-    return r ? fail(reterr, &err) : 0;
+    return r ? api_fail(reterr, &err) : 0;
 }
 
 #define OWNED_VERB(name, verb)                                                                 \
@@ -355,7 +363,10 @@ OWNED_VERB(forget, VERB_FORGET)
 void once_cancel(struct once *o, struct once_call *call)
 {
     drive_enter(o);
-    call_cancel(call->call);
+    if (call->run_call)
+        run_call_cancel(call->run_call);
+    else
+        call_cancel(call->call);
     drive_leave(o);
 }
 
@@ -395,7 +406,7 @@ static int do_publish(struct once *o, const struct once_claim *in,
     int r = once_publish(o, &out, ret_answer);
     if (r || ret_answer->outcome != ONCE_OK || !out.omit_value) return r;
     /* Too large to keep: nobody else will see it, but this caller made it. */
-    struct blob *own = blob_new(view(value));
+    struct blob *own = blob_new(api_view(value));
     once_answer_clear(ret_answer);
     if (!own)
         return answer_fail(ret_answer,

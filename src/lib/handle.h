@@ -2,7 +2,7 @@
 #ifndef LIB_HANDLE_H
 #define LIB_HANDLE_H
 
-#include "engine/engine.h"
+#include "engine/runs.h"
 
 #include <once/once.h>
 #include <pthread.h>
@@ -27,14 +27,19 @@ struct once {
     pthread_cond_t lost_cond;
 };
 
-/* One call of the public API, blocking or not. */
+/* One call of the public API, blocking or not: about a claim or, if run_call is set, a run. */
 struct once_call {
     struct once *once;
     struct call *call;
+    struct run_call *run_call;
     once_done_fn *done; /* NULL: somebody is blocked on it */
+    once_run_done_fn *run_done;
     void *ctx;
     int result;
     struct once_answer *answer;
+    struct once_run_answer *run_answer;
+    enum run_question question;
+    unsigned statuses; /* ASK_LIST: bits of those that are shown */
     bool finished;
     pthread_cond_t cond;
 };
@@ -43,6 +48,20 @@ static inline bool once_is_hosted(const struct once *o)
 {
     return o->config.flags & ONCE_HOSTED;
 }
+
+/* api.c: what calls about claims and about runs have in common */
+struct bytes api_view(struct once_bytes b);
+int api_fail(struct once_error *reterr, const struct err *err); /* reterr may be NULL */
+/* A newer caller may know more fields, an older one fewer: takes what both know, over the
+ * defaults that are in `to`. */
+int api_take(void *to, size_t known, const void *from, size_t size, const char *init,
+             struct err *reterr);
+int api_token(const char *text, struct token *ret_token, struct err *reterr);
+/* A call of a hosted handle, on the heap; NULL: not possible, and reterr says why. */
+struct once_call *api_call_new(struct once *o, void *ctx, struct err *reterr);
+
+/* run_view.c: the answer about runs, as the caller sees it. 0, or ERR_NOMEM and nothing in it. */
+int run_answer_fill(const struct once_call *c, struct once_run_answer *ret_answer);
 
 /* drive.c */
 int drive_init(struct once *o, struct err *reterr);      /* before the store is opened */

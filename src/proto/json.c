@@ -67,8 +67,16 @@ static enum expect too_many(struct parser *p)
     return fail(p, ERR_LIMIT, "too many values");
 }
 
-static enum expect after_value(const struct parser *p)
+/* Nodes of what stands here are not kept. */
+static bool is_thin(const struct parser *p)
 {
+    return p->limits->depth_kept && p->depth > p->limits->depth_kept;
+}
+
+/* The value has one node by now: what was in it was dropped in the same way. */
+static enum expect after_value(struct parser *p)
+{
+    if (is_thin(p)) p->count--;
     return p->open == NONE ? EXPECT_NOTHING : EXPECT_COMMA_OR_END;
 }
 
@@ -335,7 +343,11 @@ static enum expect read_key(struct parser *p)
 {
     struct json_node *key;
     if (peek(p) != '"') return fail(p, ERR_INVALID, "a key is missing");
-    if (!read_string(p, &key) || !add_key(p, key)) return FAILED;
+    if (!read_string(p, &key)) return FAILED;
+    if (is_thin(p))
+        p->count--;
+    else if (!add_key(p, key))
+        return FAILED;
     if (peek(p) != ':') return fail(p, ERR_INVALID, "':' is missing");
     p->at++;
     p->nodes[p->open].count++;

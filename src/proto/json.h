@@ -43,9 +43,13 @@ struct json {
     size_t count;
 };
 
+/* What is not kept is read all the same, but for its keys, which are not compared: whoever asks for
+ * the nodes of one level gets the others as text, in as little memory as that level needs. */
 struct json_limits {
-    size_t nodes_max; /* room in the array; keys count, too */
+    size_t nodes_max; /* room in the array; keys count, too, and one for each open container */
     size_t depth_max; /* arrays and objects within each other */
+    size_t
+        depth_kept; /* what is within more of them than this has no node; 0: everything has */
 };
 
 /* 0, or ERR_INVALID or ERR_LIMIT with a sentence that says where. */

@@ -380,6 +380,45 @@ Test(base64, what_is_refused)
     }
 }
 
+/* ---- one level at a time ---- */
+
+Test(json, what_is_deeper_than_asked_for_is_read_and_not_kept)
+{
+    static const char text[] =
+        "{\"a\" : [1,{\"b\":[[]]},\"\\u0061\"], \"c\":{\"d\":1,\"d\":2}, \"e\":3}";
+    struct json_limits one = { .nodes_max = 7 + 4, .depth_max = 5, .depth_kept = 1 };
+    struct json_node nodes[7 + 4];
+    struct json j;
+    struct err err;
+    cr_assert_eq(json_read(bytes_str(text), &one, nodes, &j, &err), 0, "%s", err.text);
+    cr_assert_eq(j.count, 7);
+    cr_assert_eq(nodes[0].count, 3);
+    cr_assert(bytes_eq(json_text(&j, json_member(&j, nodes, "a")),
+                       bytes_str("[1,{\"b\":[[]]},\"\\u0061\"]")));
+    cr_assert_eq(json_member(&j, nodes, "a")->count, 3);
+    cr_assert(
+        bytes_eq(json_text(&j, json_member(&j, nodes, "c")), bytes_str("{\"d\":1,\"d\":2}")),
+        "keys that are not kept are not compared");
+    cr_assert_eq(json_member(&j, nodes, "e")->number, 3);
+}
+
+Test(json, what_is_not_kept_has_to_be_json_all_the_same)
+{
+    static const char *const bad[] = {
+        "{\"a\":[1,]}",  "{\"a\":{\"b\" 1}}",     "{\"a\":[[[[[]]]]]}",
+        "{\"a\":{1:2}}", "{\"a\":[\"\\ud800\"]}", "{\"a\":[}",
+        "{\"a\":[1}",    "{\"a\":[],\"a\":1}",    "{\"a\":{\"b\":01}}",
+        "{\"a\":[[]]"
+    };
+    struct json_limits one = { .nodes_max = 16, .depth_max = 5, .depth_kept = 1 };
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        struct json_node nodes[16];
+        struct json j;
+        struct err err;
+        cr_assert_lt(json_read(bytes_str(bad[i]), &one, nodes, &j, &err), 0, "%s", bad[i]);
+    }
+}
+
 /* ---- members by their names ---- */
 
 enum { MEMBERS = 3000 };

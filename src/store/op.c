@@ -101,6 +101,7 @@ void op_clear_answer(struct op *op)
     op->count = 0;
     if (verb_is_run(op->verb) && op->run) run_ask_clear(op->run);
     if (verb_is_buffer(op->verb) && op->buffer) buffer_ask_clear(op->buffer);
+    if (op->verb == VERB_RUN_CALL && op->call) run_call_ask_clear(op->call);
     free(op->facts);
     op->facts = NULL;
     scan_clear(&op->scan);

@@ -42,7 +42,8 @@
     X(VERB_SETTLE, "settle", true, false, NULL)                                                \
     X(VERB_ENTRY_LIST, "entry_list", false, false, NULL)                                       \
     X(VERB_BUFFER_STATS, "buffer_stats", false, false, NULL)                                   \
-    X(VERB_GATE, "gate", true, false, NULL)
+    X(VERB_GATE, "gate", true, false, NULL)                                                    \
+    X(VERB_RUN_CALL, "run_call", true, false, NULL)
 
 #define VERB_ENUM(id, name, writes, keyed, rule) id,
 enum verb { VERB_LIST(VERB_ENUM) VERBS };
@@ -144,6 +145,7 @@ struct op {
         struct run_ask *run;
         struct buffer_ask *buffer;
         struct gate_ask *gate;
+        struct run_call_ask *call;
     };
     struct bytes
         lane; /* without a key: those with the same go the same way, in order; a view of the
@@ -170,7 +172,7 @@ struct op {
     bool degraded, at_coord; /* tiered: coord failed; coord granted the claim, has the watch */
     bool refused;            /* tiered: by itself, and about to finish */
     void *step;              /* tiered: ready for what coord has to be told */
-    int64_t watch_id;        /* remote: what the daemon calls a WATCH; 0: not sent, -1: over */
+    int64_t watch_id;        /* remote: of a WATCH, a RUN_CALL; 0: not sent, -1: over */
     struct loop *loop;
     int64_t submitted_ms, submitted_us; /* us: for measuring */
     struct op_frame frames[OP_FRAMES_MAX];

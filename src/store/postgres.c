@@ -1,4 +1,4 @@
-/* postgres.c - claims in a PostgreSQL database: the ledger of a fleet.
+/* postgres.c - claims in a PostgreSQL database: the ledger of a fleet. Runs are in postgres_runs.c.
  *
  * Guarantees: each op is decided by the rules on what was read, by the server's clock, and
  * carried out only if the row is still what was read: compare-and-set, never a lock held while
@@ -21,6 +21,7 @@
  * The connection is in postgres_db.c, rows in postgres_rows.c, the schema in postgres/. */
 #include "base/check.h"
 #include "store/postgres_memo.h"
+#include "store/postgres_runs.h"
 
 #include <stdlib.h>
 
@@ -56,6 +57,7 @@ struct postgres {
     struct slot *slot_of[BATCH_MAX]; /* by op */
     struct rows keys, writes;
     size_t new_rows; /* the first of `writes` */
+    struct pgruns runs;
 };
 
 static struct postgres *postgres_of(struct store *s)
@@ -534,16 +536,48 @@ static size_t chunk_of(struct op **ops, size_t count)
     return len;
 }
 
+static void exec_claims(struct postgres *s, struct op **ops, size_t count)
+{
+    for (size_t i = 0; i < count;) {
+        size_t keyed = chunk_of(ops + i, count - i);
+        CHECK(keyed);
+        exec_keyed(s, ops + i, keyed);
+        i += keyed;
+    }
+}
+
+static bool is_about_all(const struct op *op)
+{
+    return !verb_info[op->verb].keyed && !verb_is_run(op->verb);
+}
+
+/* Claims and runs are strangers: in which order a batch does one and the other makes no
+ * difference, and so each kind is together. */
+static void exec_mixed(struct postgres *s, struct op **ops, size_t count)
+{
+    struct op *claims[BATCH_MAX], *runs[BATCH_MAX];
+    size_t claim_count = 0, run_count = 0;
+    for (size_t i = 0; i < count; i++) {
+        if (verb_is_run(ops[i]->verb))
+            runs[run_count++] = ops[i];
+        else
+            claims[claim_count++] = ops[i];
+    }
+    exec_claims(s, claims, claim_count);
+    pgruns_exec(&s->runs, runs, run_count);
+}
+
 static void postgres_exec(struct store *base, struct op **ops, size_t count)
 {
     struct postgres *s = postgres_of(base);
     for (size_t i = 0; i < count;) {
-        size_t keyed = chunk_of(ops + i, count - i);
-        if (keyed)
-            exec_keyed(s, ops + i, keyed);
+        size_t len = 0;
+        while (i + len < count && len < BATCH_MAX && !is_about_all(ops[i + len])) len++;
+        if (len)
+            exec_mixed(s, ops + i, len);
         else
             exec_unkeyed(s, ops[i]);
-        i += keyed ? keyed : 1;
+        i += len ? len : 1;
     }
     base->connects = s->db.connects;
 }
@@ -555,6 +589,7 @@ static void postgres_close(struct store *base)
     struct postgres *s = postgres_of(base);
     slots_clear(s);
     memos_fini(&s->memos);
+    pgruns_fini(&s->runs);
     pgdb_close(&s->db);
     rows_fini(&s->keys);
     rows_fini(&s->writes);
@@ -563,7 +598,7 @@ static void postgres_close(struct store *base)
 
 static int settle(struct postgres *s, const struct store_env *env, struct err *reterr)
 {
-    if (memos_init(&s->memos, env->rng))
+    if (memos_init(&s->memos, env->rng) || pgruns_init(&s->runs, &s->db, env))
         return err_set(reterr, ERR_NOMEM, "out of memory opening postgres:");
     int r = pgdb_open(&s->db, env->rng, reterr);
     if (!r) r = postgres_schema_settle(&s->db, reterr);
@@ -602,7 +637,7 @@ static int postgres_open(const char *rest, const struct store_env *env,
 #define POSTGRES_CLASS(name)                                                                   \
     {                                                                                          \
         .scheme = name, .usage = name "://HOST/DATABASE",                                      \
-        .caps = CAP_CLAIMS | CAP_DURABLE | CAP_SHARED | CAP_NOTIFY | CAP_BLOCKS,               \
+        .caps = CAP_CLAIMS | CAP_RUNS | CAP_DURABLE | CAP_SHARED | CAP_NOTIFY | CAP_BLOCKS,    \
         .open = postgres_open, .close = postgres_close, .exec = postgres_exec,                 \
         .migrate = postgres_migrate,                                                           \
     }

@@ -27,7 +27,7 @@
     X(PGSQL_READ, "SELECT * FROM @.claims_read($1)")                                           \
     X(PGSQL_WRITE, "SELECT * FROM @.claims_write($1, $2, $3, $4, $5, $6, $7, $8, $9, $10,"     \
                    " $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22)")             \
-    X(PGSQL_SWEEP, "SELECT * FROM @.claims_sweep($1, $2, $3)")                                 \
+    X(PGSQL_SWEEP, "SELECT * FROM @.ledger_sweep($1, $2, $3)")                                 \
     X(PGSQL_SCAN, "SELECT " PGSQL_ROW " FROM @.claims WHERE key > $1 AND key < $2"             \
                   " AND state <> 0 AND gone_at_ms > $3 ORDER BY key LIMIT $4")                 \
     X(PGSQL_SCAN_ALL, "SELECT " PGSQL_ROW " FROM @.claims WHERE key > $1"                      \
@@ -42,7 +42,24 @@
       " count(*) FILTER (WHERE state = 1 AND lease_until_ms <= $1 AND gone_at_ms > $1),"       \
       " count(*) FILTER (WHERE state = 2 AND gone_at_ms > $1),"                                \
       " count(*) FILTER (WHERE state <> 0 AND gone_at_ms <= $1),"                              \
-      " pg_total_relation_size('@.claims') FROM @.claims")
+      " pg_total_relation_size('@.claims') FROM @.claims")                                     \
+    X(PGSQL_RUNS_READ, "SELECT * FROM @.runs_read($1, $2, $3, $4)")                            \
+    X(PGSQL_RUNS_INSERT,                                                                       \
+      "SELECT * FROM @.runs_insert($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13,"    \
+      " $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, $30,"  \
+      " $31, $32, $33, $34, $35, $36)")                                                        \
+    X(PGSQL_RUNS_UPDATE,                                                                       \
+      "SELECT * FROM @.runs_update($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13,"    \
+      " $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26)")                     \
+    X(PGSQL_RUNS_ALIAS, "SELECT @.runs_alias($1, $2, $3, $4, $5, $6)")                         \
+    X(PGSQL_RUNS_LEASE, "SELECT * FROM @.runs_lease($1, $2, $3, $4, $5, $6)")                  \
+    X(PGSQL_RUNS_LIST,                                                                         \
+      "SELECT moment.now_ms, r.* FROM (SELECT @.clock_ms() AS now_ms) AS moment"               \
+      " LEFT JOIN LATERAL (SELECT * FROM @.runs WHERE env = $1 AND id < $2"                    \
+      " AND canonical_id IS NULL AND ($3 = ''::bytea OR task = $3)"                            \
+      " AND ($4 = ''::bytea OR queue = $4) AND ($5 = 0 OR 1::bigint << state & $5 <> 0)"       \
+      " AND ($6 = ''::bytea OR @.run_has_tag(tags, $6)) ORDER BY id DESC LIMIT $7) AS r"       \
+      " ON true ORDER BY r.id DESC")
 
 /* The columns of claims_read() from its fifth on, with the length for the value. */
 #define PGSQL_ROW                                                                              \
@@ -112,7 +129,7 @@ struct pgdb {
 };
 
 /* Binary parameters of a statement. Views are not copied. */
-enum { PG_PARAMS_MAX = 22 };
+enum { PG_PARAMS_MAX = 36 };
 struct pg_params {
     int count;
     Oid types[PG_PARAMS_MAX];

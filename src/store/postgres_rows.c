@@ -10,7 +10,7 @@
 #define SWEEP_EARLY_MS INT64_C(3600000)
 #define DROPPED_KEEP_MS INT64_C(86400000)
 
-enum { STATE_DROPPED = 0, COLUMN_BYTES_MAX = 256 << 20 };
+enum { STATE_DROPPED = 0 };
 
 /* ---- slots ---- */
 
@@ -93,14 +93,6 @@ static bool decode_record(struct slot *s, const PGresult *q, int row, int column
     return true;
 }
 
-struct place pg_place(const PGresult *q, int row, int column)
-{
-    struct place place = { { 0 } };
-    struct bytes in = pg_bytes(q, row, column);
-    if (in.len == sizeof place.bytes) memcpy(place.bytes, in.data, in.len);
-    return place;
-}
-
 /* The row is there, whatever it holds: a dropped one is absent, but its fence was used. */
 static bool decode_row(struct slot *s, const PGresult *q, int row, int column)
 {
@@ -168,57 +160,31 @@ static const enum pg_type element_of[ROWS_COLUMNS] = {
     [ROWS_VALUE] = PG_BYTEA,
 };
 
-enum { DIMENSIONS_AT = 0, ELEMENTS_AT = 12, NULL_ELEMENT = -1 };
-
-/* One dimension, perhaps with nulls, whose number of elements is filled in at the end, and
- * which counts from one. */
-static void header_write(struct buf *b, enum pg_type element)
-{
-    buf_u32(b, 1);
-    buf_u32(b, 1);
-    buf_u32(b, (uint32_t)element);
-    buf_u32(b, 0);
-    buf_u32(b, 1);
-}
-
 void rows_init(struct rows *r)
 {
-    for (size_t i = 0; i < ROWS_COLUMNS; i++) buf_init(&r->columns[i], COLUMN_BYTES_MAX);
-    rows_clear(r);
+    for (size_t i = 0; i < ROWS_COLUMNS; i++) pg_array_init(&r->columns[i], element_of[i]);
+    r->count = 0;
 }
 
 void rows_fini(struct rows *r)
 {
-    for (size_t i = 0; i < ROWS_COLUMNS; i++) buf_fini(&r->columns[i]);
+    for (size_t i = 0; i < ROWS_COLUMNS; i++) pg_array_fini(&r->columns[i]);
 }
 
 void rows_clear(struct rows *r)
 {
     r->count = 0;
-    for (size_t i = 0; i < ROWS_COLUMNS; i++) {
-        buf_clear(&r->columns[i]);
-        header_write(&r->columns[i], element_of[i]);
-    }
+    for (size_t i = 0; i < ROWS_COLUMNS; i++) pg_array_clear(&r->columns[i]);
 }
 
 static void add_bytes(struct rows *r, enum rows_column at, struct bytes value)
 {
-    buf_u32(&r->columns[at], (uint32_t)value.len);
-    buf_add(&r->columns[at], value);
+    pg_array_add(&r->columns[at], value);
 }
 
 static void add_number(struct rows *r, enum rows_column at, int64_t value)
 {
-    CHECK(element_of[at] == PG_INT8);
-    buf_u32(&r->columns[at], 8);
-    buf_u64(&r->columns[at], (uint64_t)value);
-}
-
-static void add_state(struct rows *r, unsigned state)
-{
-    buf_u32(&r->columns[ROWS_STATE], 2);
-    buf_byte(&r->columns[ROWS_STATE], 0);
-    buf_byte(&r->columns[ROWS_STATE], (uint8_t)state);
+    pg_array_add_number(&r->columns[at], value);
 }
 
 static void add_value(struct rows *r, const struct blob *value)
@@ -226,7 +192,7 @@ static void add_value(struct rows *r, const struct blob *value)
     if (value)
         add_bytes(r, ROWS_VALUE, blob_bytes(value));
     else
-        buf_u32(&r->columns[ROWS_VALUE], (uint32_t)NULL_ELEMENT);
+        pg_array_add_null(&r->columns[ROWS_VALUE]);
 }
 
 struct bytes key_column(const struct key *key, uint8_t *out)
@@ -275,7 +241,7 @@ void rows_add(struct rows *r, struct slot *s, int64_t now_ms)
     add_bytes(r, ROWS_PLACE, bytes_of(s->place.bytes, sizeof s->place.bytes));
     add_number(r, ROWS_SEEN_REV, s->rev);
     add_number(r, ROWS_SEEN_FENCE, (int64_t)s->stored_fence);
-    add_state(r, s->present ? (unsigned)now->state : STATE_DROPPED);
+    add_number(r, ROWS_STATE, s->present ? (int64_t)now->state : STATE_DROPPED);
     add_bytes(r, ROWS_TOKEN, bytes_of(now->token.bytes, sizeof now->token.bytes));
     add_number(r, ROWS_FENCE, (int64_t)slot_fence(s));
     add_number(r, ROWS_CLAIMED_AT, now->claimed_at_ms);
@@ -293,27 +259,14 @@ void rows_add(struct rows *r, struct slot *s, int64_t now_ms)
 int rows_failed(const struct rows *r)
 {
     for (size_t i = 0; i < ROWS_COLUMNS; i++)
-        if (buf_failed(&r->columns[i])) return buf_failed(&r->columns[i]);
+        if (pg_array_failed(&r->columns[i])) return pg_array_failed(&r->columns[i]);
     return 0;
 }
 
-static enum pg_type array_of(enum pg_type element)
-{
-    if (element == PG_BYTEA) return PG_BYTEA_ARRAY;
-    if (element == PG_TID) return PG_TID_ARRAY;
-    return element == PG_INT8 ? PG_INT8_ARRAY : PG_INT2_ARRAY;
-}
-
-/* An array without elements has no dimension either. */
 void rows_params(struct rows *r, size_t columns, struct pg_params *p)
 {
-    CHECK(!rows_failed(r));
     for (size_t i = 0; i < columns; i++) {
-        uint8_t *to = r->columns[i].data;
-        for (int byte = 0; byte < 4; byte++)
-            to[ELEMENTS_AT + byte] = (uint8_t)(r->count >> (24 - 8 * byte));
-        to[DIMENSIONS_AT + 3] = r->count > 0;
-        size_t len = r->count ? r->columns[i].len : ELEMENTS_AT;
-        pg_param(p, array_of(element_of[i]), bytes_of(to, len));
+        CHECK(r->columns[i].count == r->count);
+        pg_param_array(p, &r->columns[i]);
     }
 }

@@ -6,16 +6,9 @@
 #ifndef STORE_POSTGRES_ROWS_H
 #define STORE_POSTGRES_ROWS_H
 
-#include "base/buf.h"
-#include "store/postgres_db.h"
+#include "store/postgres_array.h"
 
-enum { BATCH_MAX = 1024, PLACE_BYTES = 6 };
-
-/* Where a row is in its table, as the server has it. It may be moved, and something else may be
- * put there: whoever looks must look at what is there, too. */
-struct place {
-    uint8_t bytes[PLACE_BYTES];
-};
+enum { BATCH_MAX = 1024 };
 
 struct slot {
     struct key key; /* views into the first of its ops */
@@ -67,7 +60,7 @@ enum rows_column {
 };
 
 struct rows {
-    struct buf columns[ROWS_COLUMNS];
+    struct pg_array columns[ROWS_COLUMNS];
     size_t count;
     struct slot *slots[BATCH_MAX]; /* in the order of the rows */
 };
@@ -90,8 +83,6 @@ enum read_column {
     READ_N,
     READ_ROW,
 };
-
-struct place pg_place(const PGresult *result, int row, int column);
 
 /* Fills a slot from a row whose record begins at `column`. False: it makes no sense, and
  * slot->bad says why. NOMEM counts as such. */

@@ -10,13 +10,15 @@
 
 #include <stdio.h>
 
-extern const char postgres_001_claims[]; /* postgres/001-claims.sql, made by tools/embed */
+/* postgres/001-claims.sql and so on, made by tools/embed */
+extern const char postgres_001_claims[], postgres_002_runs[];
 
 /* The i-th makes version i + 1. */
 static const struct {
     const char *name, *sql;
 } migrations[] = {
     { "001-claims.sql", postgres_001_claims },
+    { "002-runs.sql", postgres_002_runs },
 };
 
 enum {

@@ -345,7 +345,7 @@ Test(postgres_schema, eight_processes_at_once_make_it_once)
         cr_assert(waitpid(children[i], &status, 0) == children[i]);
         cr_assert(WIFEXITED(status) && WEXITSTATUS(status) == 0);
     }
-    cr_assert(ledger_number(&ledger, "SELECT count(*) FROM versions") == 1);
+    cr_assert(ledger_number(&ledger, "SELECT count(*) FROM versions") == 2);
     cr_assert(ledger_number(&ledger, "SELECT count(*) FROM meta") == 1);
 }
 
@@ -384,10 +384,10 @@ Test(postgres_schema, migrate_says_what_it_did_and_does_it_once)
     int lines = 0;
     cr_assert(store_migrate(ledger.url, &ledger.world.env, false, count_lines, &lines, &err) ==
               0);
-    cr_assert(lines == 2);
+    cr_assert(lines == 3);
     cr_assert(store_migrate(ledger.url, &ledger.world.env, false, count_lines, &lines, &err) ==
               0);
-    cr_assert(lines == 3);
+    cr_assert(lines == 4);
 }
 
 Test(postgres_schema, printed_sql_makes_it_and_may_be_run_again)

@@ -4,11 +4,12 @@
  * finished within its deadline (timeout_ms), at once while the daemon is known not to be there. A
  * write whose answer was lost with the connection is ambiguous, and its owner asks again with the
  * same token (S4). A watch is told by a push on the same connection; if that is lost, it fails, and
- * whoever waits asks again. The daemon judges leases, by the clock of its planes. Does not: ask
- * again by itself.
+ * whoever waits asks again. Questions about runs (RUN_CALL) are told by a push, too, in no order with
+ * anything; how long the daemon may wait for one is added to its deadline. The daemon judges leases,
+ * by the clock of its planes. Does not: ask again by itself.
  *
  *   submit --> queued --connection--> sent --reply--> finished --end of the turn--> the caller
- *                                       '-- WATCH --> watches --push--^ */
+ *                                       '-- WATCH, RUN_CALL --> watches --push--^ */
 #include "store/remote.h"
 
 #include "base/check.h"
@@ -18,15 +19,18 @@
 /* A command whose reply has not come. */
 struct sent {
     struct link link;
-    struct op *op;    /* NULL: nobody waits for it, or it is a watch */
-    int64_t watch_id; /* of a WATCH */
+    struct op *op;    /* NULL: nobody waits for it, or it is told by a push */
+    int64_t watch_id; /* of that */
     int64_t deadline_ms;
 };
 
+/* What is told by a push. */
 struct watch {
     struct map_node node;
+    struct remote *remote;
     struct op *op;
     int64_t id;
+    struct timer overdue; /* RUN_CALL: a watch may take as long as it likes */
 };
 
 /* ---- finishing ---- */
@@ -55,6 +59,12 @@ static void refuse(struct remote *r, struct op *op, int code, const char *text)
     finish(r, op);
 }
 
+/* It was sent, and there is no answer. */
+static void lose(struct remote *r, struct op *op, const char *text)
+{
+    refuse(r, op, remote_writes(op) ? ERR_AMBIGUOUS : ERR_UNAVAILABLE, text);
+}
+
 static void refuse_queued(struct remote *r, const char *text)
 {
     for (struct link *at; (at = list_pop(&r->queued));)
@@ -80,17 +90,34 @@ static struct op *watch_end(struct remote *r, struct watch *w)
 {
     struct op *op = w->op;
     map_remove(&r->watches, &w->node);
+    timer_stop(r->base.loop, &w->overdue);
     free(w);
     return op;
+}
+
+static void unwatch(struct remote *r, int64_t id);
+
+/* The others on the connection may be fine. */
+static void watch_overdue(struct timer *timer)
+{
+    struct watch *w = container_of(timer, struct watch, overdue);
+    struct remote *r = w->remote;
+    int64_t id = w->id;
+    lose(r, watch_end(r, w), "the daemon does not answer in time");
+    unwatch(r, id);
 }
 
 static bool watch_begin(struct remote *r, struct op *op)
 {
     struct watch *w = malloc(sizeof *w);
     if (!w) return false;
-    *w = (struct watch){ .op = op, .id = ++r->watch_ids };
+    *w = (struct watch){ .remote = r, .op = op, .id = ++r->watch_ids };
     op->watch_id = w->id;
     map_insert(&r->watches, &w->node);
+    timer_init(&w->overdue, watch_overdue);
+    if (op->verb == VERB_RUN_CALL)
+        timer_set(r->base.loop, &w->overdue,
+                  op->submitted_ms + wire_run_wait_ms(op->call->args) + r->options.timeout_ms);
     return true;
 }
 
@@ -98,7 +125,7 @@ static bool watch_lost(struct map_node *n, void *ctx)
 {
     struct remote *r = ctx;
     struct op *op = watch_end(r, container_of(n, struct watch, node));
-    refuse(r, op, ERR_UNAVAILABLE, r->conn.why.text);
+    lose(r, op, r->conn.why.text);
     return true;
 }
 
@@ -113,7 +140,7 @@ static void watch_answered(struct remote *r, int64_t id, const struct heard *h)
         finish(r, op);
         return;
     }
-    w->op->parked = true;
+    w->op->parked = w->op->verb == VERB_WATCH;
 }
 
 static void pushed(struct remote *r, const struct heard *h)
@@ -125,7 +152,7 @@ static void pushed(struct remote *r, const struct heard *h)
     if (wire_told(op, h))
         finish(r, op);
     else
-        refuse(r, op, ERR_UNAVAILABLE, "the push makes no sense");
+        lose(r, op, "the push makes no sense");
 }
 
 /* ---- sending ---- */
@@ -146,22 +173,31 @@ static void sent_free(struct sent *s)
     free(s);
 }
 
+/* What this daemon would not take: 0, or why. */
+static int check_op(const struct remote *r, const struct op *op, struct err *reterr)
+{
+    size_t value_bytes = op->verb == VERB_PUBLISH ? blob_bytes(op->in.value).len : 0;
+    if (op->verb == VERB_RUN_CALL) return wire_run_check(op->call->args, &r->hello, reterr);
+    if (value_bytes <= (uint64_t)r->hello.value_bytes_max) return 0;
+    return err_set(reterr, ERR_LIMIT,
+                   "the value is longer than the daemon keeps: publish without it");
+}
+
 static void send_op(struct remote *r, struct op *op)
 {
-    bool watches = op->verb == VERB_WATCH;
-    size_t value_bytes = op->verb == VERB_PUBLISH ? blob_bytes(op->in.value).len : 0;
-    if (value_bytes > (uint64_t)r->hello.value_bytes_max) {
-        refuse(r, op, ERR_LIMIT,
-               "the value is longer than the daemon keeps: publish without it");
+    bool later = op->verb == VERB_WATCH || op->verb == VERB_RUN_CALL;
+    struct err err;
+    if (check_op(r, op, &err)) {
+        refuse(r, op, err.code, err.text);
         return;
     }
     struct sent *s = sent_new(r);
-    if (s && watches && !watch_begin(r, op)) {
+    if (s && later && !watch_begin(r, op)) {
         sent_free(s);
         s = NULL;
     }
     if (s && !wire_command(&r->conn.out, op, op->watch_id)) {
-        if (watches) watch_end(r, watch_find(r, op->watch_id));
+        if (later) watch_end(r, watch_find(r, op->watch_id));
         sent_free(s);
         s = NULL;
     }
@@ -169,8 +205,8 @@ static void send_op(struct remote *r, struct op *op)
         refuse(r, op, ERR_NOMEM, "out of memory; nothing was changed");
         return;
     }
-    s->op = watches ? NULL : op;
-    s->watch_id = watches ? op->watch_id : 0;
+    s->op = later ? NULL : op;
+    s->watch_id = later ? op->watch_id : 0;
     s->deadline_ms = op->submitted_ms + r->options.timeout_ms;
 }
 
@@ -221,17 +257,11 @@ void remote_ready(struct remote *r)
     flush_later(r);
 }
 
-static void lose(struct remote *r, struct op *op)
-{
-    bool writes = verb_info[op->verb].writes;
-    refuse(r, op, writes ? ERR_AMBIGUOUS : ERR_UNAVAILABLE, r->conn.why.text);
-}
-
 void remote_down(struct remote *r)
 {
     for (struct link *at; (at = list_first(&r->sent));) {
         struct sent *s = container_of(at, struct sent, link);
-        if (s->op) lose(r, s->op);
+        if (s->op) lose(r, s->op, r->conn.why.text);
         sent_free(s);
     }
     map_each(&r->watches, watch_lost, r);
@@ -244,9 +274,7 @@ static void answered(struct remote *r, struct op *op, const struct heard *h)
         finish(r, op);
         return;
     }
-    bool writes = verb_info[op->verb].writes;
-    refuse(r, op, writes ? ERR_AMBIGUOUS : ERR_UNAVAILABLE,
-           "the answer of the daemon cannot be read");
+    lose(r, op, "the answer of the daemon cannot be read");
 }
 
 void remote_heard(struct remote *r, const struct heard *h)
@@ -311,18 +339,31 @@ static void unwatch(struct remote *r, int64_t id)
         sent_free(s);
 }
 
+/* It may have leased something already: what the daemon says to this is its answer. */
+static void cancel_lease(struct remote *r, struct watch *w)
+{
+    int64_t by_ms = r->base.loop->now_ms + r->options.timeout_ms;
+    timer_set(r->base.loop, &w->overdue, by_ms);
+    unwatch(r, w->id);
+}
+
 static void remote_cancel(struct store *s, struct op *op)
 {
     struct remote *r = (struct remote *)s;
-    if (op->verb != VERB_WATCH || op->canceled) return;
+    bool call = op->verb == VERB_RUN_CALL;
+    if ((op->verb != VERB_WATCH && !call) || op->canceled) return;
     op->canceled = true;
     int64_t id =
         op->watch_id; /* 0: it waits to be sent; -1: it is finished, and about to be told */
     if (id < 0) return;
     struct watch *w = id ? watch_find(r, id) : NULL;
+    if (call && w) {
+        if (op->call->args->question == ASK_LEASE) cancel_lease(r, w);
+        return;
+    }
     if (w) watch_end(r, w);
     link_remove(&op->link);
-    refuse(r, op, ERR_CANCELED, "the watch was canceled");
+    refuse(r, op, ERR_CANCELED, "it was canceled");
     if (w) unwatch(r, id);
 }
 
@@ -403,7 +444,7 @@ static int remote_tls_class_open(const char *rest, const struct store_env *env,
 const struct store_class remote_class = {
     .scheme = "once",
     .usage = "once://[token@]host[:port]",
-    .caps = CAP_CLAIMS | CAP_SHARED | CAP_NOTIFY,
+    .caps = CAP_CLAIMS | CAP_SHARED | CAP_NOTIFY | CAP_CALLS,
     .open = remote_open,
     .close = remote_close,
     .submit = remote_submit,
@@ -413,7 +454,7 @@ const struct store_class remote_class = {
 const struct store_class remote_tls_class = {
     .scheme = "onces",
     .usage = "onces://[token@]host[:port][?ca=FILE]",
-    .caps = CAP_CLAIMS | CAP_SHARED | CAP_NOTIFY,
+    .caps = CAP_CLAIMS | CAP_SHARED | CAP_NOTIFY | CAP_CALLS,
     .open = remote_tls_class_open,
     .close = remote_close,
     .submit = remote_submit,

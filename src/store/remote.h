@@ -3,6 +3,8 @@
  *   remote.c         the store: what waits, what was sent, what is watched
  *   remote_conn.c    the connection: connecting, greeting, bytes in and out
  *   remote_wire.c    ops as commands, replies as answers
+ *   remote_runs.c    the same, of questions about runs
+ *   remote_words.c   a command, word by word
  *   remote_tls.c     what onces:// puts around the bytes
  *   remote_url.c     what is behind "once:" */
 #ifndef STORE_REMOTE_H
@@ -44,6 +46,28 @@ bool remote_tls_feed(struct ssl_st *ssl, struct bytes sealed, struct buf *plain,
 /* Moves what can be sealed. False: it cannot be sent. */
 bool remote_tls_seal(struct ssl_st *ssl, struct buf *plain, struct buf *sealed);
 
+/* ---- remote_words.c ---- */
+
+enum { WORDS_MAX = 64, WORDS_NUMBERS_MAX = 8 };
+
+struct words {
+    struct bytes list[WORDS_MAX]; /* views that outlive it */
+    size_t count;
+    char numbers[WORDS_NUMBERS_MAX][24]; /* spelled out */
+    size_t number_count;
+    char token[2 * sizeof(struct token) + 1];
+    char cursor[2 * KEY_FRAME_BYTES_MAX + 1];
+};
+
+void words_start(struct words *w);
+void words_add(struct words *w, struct bytes word);
+void words_text(struct words *w, const char *word);
+void words_number(struct words *w, uint64_t n);
+void words_token(struct words *w, const struct token *t);     /* one at most */
+void words_ms(struct words *w, const char *name, int64_t ms); /* negative: not given */
+/* All of it or nothing: false, and nothing was written. */
+bool words_write(struct buf *out, const struct words *w);
+
 /* ---- remote_wire.c ---- */
 
 /* A reply, and the bytes it points into. */
@@ -72,6 +96,27 @@ bool wire_error(struct op *op, const struct heard *h); /* if the reply is one */
 /* Whose push it is; false: it is none that we know. */
 bool wire_pushed(const struct heard *h, int64_t *ret_watch_id);
 bool wire_told(struct op *op, const struct heard *h);
+
+void wire_error_of(const struct heard *h, const struct reply_node *n, bool writes,
+                   struct err *ret);
+bool wire_outcome(const struct heard *h, const struct reply_node *n, enum outcome *ret);
+
+/* May it have changed anything, if its answer is lost? */
+static inline bool remote_writes(const struct op *op)
+{
+    if (op->verb == VERB_RUN_CALL) return run_args_write(op->call->args);
+    return verb_info[op->verb].writes;
+}
+
+/* ---- remote_runs.c ---- */
+
+/* What cannot be asked this daemon: 0, or why. */
+int wire_run_check(const struct run_args *args, const struct remote_hello *hello,
+                   struct err *reterr);
+bool wire_run_call(struct buf *out, const struct run_args *args, int64_t id);
+/* `news` is the answer that was pushed. False: it is none. */
+bool wire_run_told(struct op *op, const struct heard *h, const struct reply_node *news);
+int64_t wire_run_wait_ms(const struct run_args *args); /* how long the daemon may wait for it */
 
 /* ---- remote_conn.c ---- */
 
@@ -119,7 +164,7 @@ struct remote {
     struct list queued;   /* struct op */
     struct list sent;     /* struct sent, in the order of the replies */
     struct list finished; /* struct op: told in this turn's end */
-    struct map watches;   /* struct watch, by its id */
+    struct map watches;   /* struct watch, by its id: what is told by a push */
     int64_t watch_ids;
     struct task turn;
     struct timer overdue; /* of the first that was sent, or waits */

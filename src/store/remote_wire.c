@@ -10,99 +10,64 @@
 
 #include <stdio.h>
 
-enum { WORDS_MAX = 16, SCAN_ROWS_MAX = 200, SWEEP_ROWS_MAX = 100000 };
+enum { SCAN_ROWS_MAX = 200, SWEEP_ROWS_MAX = 100000 };
 
 /* ---- commands ---- */
 
-struct words {
-    struct bytes list[WORDS_MAX];
-    size_t count;
-    char texts[6][24]; /* numbers, spelled out */
-    size_t text_count;
-    char token[2 * sizeof(struct token) + 1];
-    char cursor[2 * KEY_FRAME_BYTES_MAX + 1];
-};
-
-static void add(struct words *w, struct bytes word)
-{
-    CHECK(w->count < WORDS_MAX);
-    w->list[w->count++] = word;
-}
-
-static void add_text(struct words *w, const char *word)
-{
-    add(w, bytes_str(word));
-}
-
-static void add_number(struct words *w, uint64_t n)
-{
-    char *text = w->texts[w->text_count++];
-    snprintf(text, sizeof w->texts[0], "%llu", (unsigned long long)n);
-    add_text(w, text);
-}
-
-static void add_ms(struct words *w, const char *name, int64_t ms)
-{
-    if (ms < 0) return; /* as it was claimed */
-    add_text(w, name);
-    add_number(w, (uint64_t)ms);
-}
-
 static void add_key(struct words *w, const char *command, const struct op *op)
 {
-    add_text(w, command);
-    add(w, op->key.scope);
-    add(w, op->key.name);
+    words_text(w, command);
+    words_add(w, op->key.scope);
+    words_add(w, op->key.name);
 }
 
 static void add_token(struct words *w, const struct op *op)
 {
-    hex_encode(bytes_of(op->in.token.bytes, sizeof op->in.token.bytes), w->token);
-    add_text(w, w->token);
+    words_token(w, &op->in.token);
 }
 
 static void add_fingerprint(struct words *w, const struct op *op)
 {
     if (op->in.fingerprint.len == 0) return;
-    add_text(w, "FP");
-    add(w, op->in.fingerprint);
+    words_text(w, "FP");
+    words_add(w, op->in.fingerprint);
 }
 
 static void claim_words(struct words *w, const struct op *op)
 {
     add_key(w, "ONCE.CLAIM", op);
-    add_text(w, "TOKEN");
+    words_text(w, "TOKEN");
     add_token(w, op);
-    add_ms(w, "LEASE", op->in.lease_ms);
-    add_ms(w, "RETAIN", op->in.retain_ms);
-    add_ms(w, "WAIT", 0);
+    words_ms(w, "LEASE", op->in.lease_ms);
+    words_ms(w, "RETAIN", op->in.retain_ms);
+    words_ms(w, "WAIT", 0);
     add_fingerprint(w, op);
-    add_text(w, "META");
+    words_text(w, "META");
 }
 
 static void publish_words(struct words *w, const struct op *op)
 {
     add_key(w, "ONCE.PUBLISH", op);
     add_token(w, op);
-    add(w, blob_bytes(op->in.value));
-    if (!op->in.value) add_text(w, "OMIT");
-    add_ms(w, "RETAIN", op->in.retain_ms);
-    add_text(w, "META");
+    words_add(w, blob_bytes(op->in.value));
+    if (!op->in.value) words_text(w, "OMIT");
+    words_ms(w, "RETAIN", op->in.retain_ms);
+    words_text(w, "META");
 }
 
 static void release_words(struct words *w, const struct op *op)
 {
     add_key(w, "ONCE.RELEASE", op);
     add_token(w, op);
-    add_text(w, "META");
+    words_text(w, "META");
 }
 
 static void renew_words(struct words *w, const struct op *op)
 {
     add_key(w, "ONCE.RENEW", op);
     add_token(w, op);
-    add_ms(w, "LEASE", op->in.lease_ms);
-    add_text(w, "META");
+    words_ms(w, "LEASE", op->in.lease_ms);
+    words_text(w, "META");
 }
 
 /* Who asks need not be anybody; if it is, it is told what is its own. */
@@ -111,67 +76,55 @@ static void look_words(struct words *w, const struct op *op)
     static const struct token nobody;
     add_key(w, op->verb == VERB_PEEK ? "ONCE.PEEK" : "ONCE.FORGET", op);
     if (!token_eq(&op->in.token, &nobody)) {
-        add_text(w, "TOKEN");
+        words_text(w, "TOKEN");
         add_token(w, op);
     }
-    add_text(w, "META");
+    words_text(w, "META");
 }
 
 static void scan_words(struct words *w, const struct op *op)
 {
     uint8_t frame[KEY_FRAME_BYTES_MAX];
-    add_text(w, "ONCE.SCAN");
+    words_text(w, "ONCE.SCAN");
     if (op->key.name.len) hex_encode(bytes_of(frame, key_frame(&op->key, frame)), w->cursor);
-    add_text(w, op->key.name.len ? w->cursor : "0");
+    words_text(w, op->key.name.len ? w->cursor : "0");
     if (!op->all_scopes) {
-        add_text(w, "SCOPE");
-        add(w, op->key.scope);
+        words_text(w, "SCOPE");
+        words_add(w, op->key.scope);
     }
-    add_text(w, "COUNT");
-    add_number(w, op->limit < SCAN_ROWS_MAX ? op->limit : SCAN_ROWS_MAX);
+    words_text(w, "COUNT");
+    words_number(w, op->limit < SCAN_ROWS_MAX ? op->limit : SCAN_ROWS_MAX);
 }
 
 static void sweep_words(struct words *w, const struct op *op)
 {
-    add_text(w, "ONCE.SWEEP");
-    add_number(w, op->limit < SWEEP_ROWS_MAX ? op->limit : SWEEP_ROWS_MAX);
+    words_text(w, "ONCE.SWEEP");
+    words_number(w, op->limit < SWEEP_ROWS_MAX ? op->limit : SWEEP_ROWS_MAX);
 }
 
 static void stats_words(struct words *w, const struct op *op)
 {
     (void)op;
-    add_text(w, "ONCE.STATS");
+    words_text(w, "ONCE.STATS");
 }
 
 static void facts_words(struct words *w, const struct op *op)
 {
     (void)op;
-    add_text(w, "ONCE.FACTS");
-}
-
-static bool write_words(struct buf *out, const struct words *w)
-{
-    size_t before = out->len;
-    struct resp_writer writer = { .out = out, .version = 2 };
-    resp_array(&writer, w->count);
-    for (size_t i = 0; i < w->count; i++) resp_bulk(&writer, w->list[i]);
-    if (!buf_failed(out)) return true;
-    buf_clear(out);
-    out->len = before;
-    return false;
+    words_text(w, "ONCE.FACTS");
 }
 
 static bool write_watch(struct buf *out, const struct op *op, int64_t watch_id)
 {
     struct words w;
-    w.count = w.text_count = 0;
-    add_text(&w, "ONCE.WATCH");
-    add_number(&w, (uint64_t)watch_id);
-    add(&w, op->key.scope);
-    add(&w, op->key.name);
-    add_number(&w, op->seen);
+    words_start(&w);
+    words_text(&w, "ONCE.WATCH");
+    words_number(&w, (uint64_t)watch_id);
+    words_add(&w, op->key.scope);
+    words_add(&w, op->key.name);
+    words_number(&w, op->seen);
     add_fingerprint(&w, op);
-    return write_words(out, &w);
+    return words_write(out, &w);
 }
 
 static void (*const words_of[VERBS])(struct words *, const struct op *) = {
@@ -185,34 +138,35 @@ bool wire_command(struct buf *out, const struct op *op, int64_t watch_id)
 {
     struct words w;
     if (op->verb == VERB_WATCH) return write_watch(out, op, watch_id);
-    w.count = w.text_count = 0;
+    if (op->verb == VERB_RUN_CALL) return wire_run_call(out, op->call->args, watch_id);
+    words_start(&w);
     words_of[op->verb](&w, op);
-    return write_words(out, &w);
+    return words_write(out, &w);
 }
 
 bool wire_unwatch(struct buf *out, int64_t watch_id)
 {
     struct words w;
-    w.count = w.text_count = 0;
-    add_text(&w, "ONCE.UNWATCH");
-    add_number(&w, (uint64_t)watch_id);
-    return write_words(out, &w);
+    words_start(&w);
+    words_text(&w, "ONCE.UNWATCH");
+    words_number(&w, (uint64_t)watch_id);
+    return words_write(out, &w);
 }
 
 bool wire_hello(struct buf *out, const char *token)
 {
     struct words w;
-    w.count = w.text_count = 0;
-    add_text(&w, "HELLO");
-    add_text(&w, "3");
+    words_start(&w);
+    words_text(&w, "HELLO");
+    words_text(&w, "3");
     if (token) {
-        add_text(&w, "AUTH");
-        add_text(&w, "default");
-        add_text(&w, token);
+        words_text(&w, "AUTH");
+        words_text(&w, "default");
+        words_text(&w, token);
     }
-    add_text(&w, "SETNAME");
-    add_text(&w, "once");
-    return write_words(out, &w);
+    words_text(&w, "SETNAME");
+    words_text(&w, "once");
+    return words_write(out, &w);
 }
 
 /* ---- replies ---- */
@@ -263,15 +217,20 @@ static uint64_t version_in(const struct heard *h, const struct reply_node *map)
     return version;
 }
 
-static bool outcome_in(const struct heard *h, const struct reply_node *map, enum outcome *ret)
+bool wire_outcome(const struct heard *h, const struct reply_node *n, enum outcome *ret)
 {
-    const struct reply_node *n = entry(h, map, "outcome");
-    for (int o = 1; n && o <= OUTCOMES; o++) {
+    for (int o = 1; o <= OUTCOMES; o++) {
         if (!node_is(h, n, outcome_name((enum outcome)o))) continue;
         *ret = (enum outcome)o;
         return true;
     }
     return false;
+}
+
+static bool outcome_in(const struct heard *h, const struct reply_node *map, enum outcome *ret)
+{
+    const struct reply_node *n = entry(h, map, "outcome");
+    return n && wire_outcome(h, n, ret);
 }
 
 /* False: no memory for its value, or not an answer. */
@@ -426,8 +385,8 @@ static int code_of(struct bytes word, bool writes)
     return writes ? ERR_AMBIGUOUS : ERR_UNAVAILABLE;
 }
 
-static void error_of(const struct heard *h, const struct reply_node *n, bool writes,
-                     struct err *ret)
+void wire_error_of(const struct heard *h, const struct reply_node *n, bool writes,
+                   struct err *ret)
 {
     struct bytes text = text_of(h, n);
     const uint8_t *blank = memchr(text.data, ' ', text.len);
@@ -443,7 +402,7 @@ bool wire_error(struct op *op, const struct heard *h)
 {
     if (h->nodes->type != REPLY_ERROR) return false;
     op_clear_answer(op);
-    error_of(h, h->nodes, verb_info[op->verb].writes, &op->err);
+    wire_error_of(h, h->nodes, remote_writes(op), &op->err);
     return true;
 }
 
@@ -472,7 +431,8 @@ bool wire_pushed(const struct heard *h, int64_t *ret_watch_id)
     const struct reply_node *kind = reply_element(h->nodes, h->nodes, 0);
     const struct reply_node *id = reply_element(h->nodes, h->nodes, 1);
     if (!kind || !id || !reply_element(h->nodes, h->nodes, 2)) return false;
-    if (!node_is(h, kind, "once.watch") || id->type != REPLY_INTEGER) return false;
+    bool known = node_is(h, kind, "once.watch") || node_is(h, kind, "once.run");
+    if (!known || id->type != REPLY_INTEGER) return false;
     *ret_watch_id = id->number;
     return true;
 }
@@ -481,11 +441,12 @@ bool wire_told(struct op *op, const struct heard *h)
 {
     const struct reply_node *news = reply_element(h->nodes, h->nodes, 2);
     op_clear_answer(op);
-    if (news->type == REPLY_NULL) return true;
     if (news->type == REPLY_ERROR) {
-        error_of(h, news, false, &op->err);
+        wire_error_of(h, news, remote_writes(op), &op->err);
         return true;
     }
+    if (op->verb == VERB_RUN_CALL) return wire_run_told(op, h, news);
+    if (news->type == REPLY_NULL) return true;
     if (!take_answer(op, h, news)) return false;
     op->answers = true;
     return true;

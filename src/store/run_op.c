@@ -119,3 +119,15 @@ void buffer_ask_clear(struct buffer_ask *a)
     a->queued = a->leased = 0;
     a->oldest_ms = a->now_ms = 0;
 }
+
+void run_call_ask_clear(struct run_call_ask *a)
+{
+    run_rows_clear(&a->answer.rows);
+    a->answer = (struct run_answer){ 0 };
+    a->reason[0] = '\0';
+}
+
+bool run_args_write(const struct run_args *args)
+{
+    return args->question != ASK_GET && args->question != ASK_LIST;
+}

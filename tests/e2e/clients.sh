@@ -82,6 +82,12 @@ who waited: cached byte for byte
 another fingerprint: MISMATCH
 pipeline: 1000 of 1000 as asked
 META: outcome cached durable 1
+trigger: created 30 QUEUED ledger
+trigger again: cached true
+pull: true 1
+ack: OK
+run: COMPLETED true
+who waited for work: 1
 after a restart: claimed
 and its answers: cached
 END

@@ -133,8 +133,11 @@ t "the header is C++" header "$cxx" -x c++ -std=c++11 -pedantic-errors
 inits() {
     printf '%s\n' '#include <once/once.h>' 'int main(void) {' \
         'struct once_config a = ONCE_CONFIG_INIT; struct once_claim b = ONCE_CLAIM_INIT;' \
-        'struct once_owned c = ONCE_OWNED_INIT;' \
-        'return a.size != sizeof a || b.size != sizeof b || c.size != sizeof c; }' >"$tmp/inits.c"
+        'struct once_owned c = ONCE_OWNED_INIT; struct once_trigger d = ONCE_TRIGGER_INIT;' \
+        'struct once_run_args e = ONCE_RUN_ARGS_INIT; struct once_run_query f = ONCE_RUN_QUERY_INIT;' \
+        'struct once_run_lease g = ONCE_RUN_LEASE_INIT;' \
+        'return a.size != sizeof a || b.size != sizeof b || c.size != sizeof c || d.size != sizeof d ||' \
+        'e.size != sizeof e || f.size != sizeof f || g.size != sizeof g; }' >"$tmp/inits.c"
     # shellcheck disable=SC2046
     "$@" -Wall -Werror $(pkg-config --cflags once) "$tmp/inits.c" -o "$tmp/inits" && "$tmp/inits"
 }
@@ -180,6 +183,16 @@ loop() { # PROGRAM DATA-DIRECTORY
     cat "$tmp/first" "$tmp/second"
     [ "$(cat "$tmp/first")" = "$(printf 'a: cached: A\na: worked: A\nb: worked: B')" ] || return 1
     [ "$(cat "$tmp/second")" = "$(printf 'a: cached: A\na: cached: A\nb: cached: B')" ]
+}
+
+jobs() { # PROGRAM DATA-DIRECTORY
+    timeout 60 "$1" "$2" >"$tmp/first" && timeout 60 "$1" "$2" >"$tmp/second" || return 1
+    cat "$tmp/first" "$tmp/second"
+    [ "$(grep -c '^triggered o-1[78]' "$tmp/first")" = 2 ] || return 1
+    [ "$(grep -c '^o-17 is there already' "$tmp/first")" = 1 ] || return 1
+    [ "$(grep -c '^o-18: failed, to be tried again' "$tmp/first")" = 1 ] || return 1
+    [ "$(grep -c '^o-1[78]: COMPLETED {"sent":true}' "$tmp/first")" = 2 ] || return 1
+    [ "$(grep -c '^triggered' "$tmp/second")" = 0 ] && [ "$(grep -c 'COMPLETED' "$tmp/second")" = 2 ]
 }
 
 cd "$tmp" || exit 1

@@ -186,6 +186,56 @@ page = check("list", 200, query="?scope=openapi&limit=1")
 check("list", 200, query="?scope=openapi&cursor=" + page["cursor"])
 check("list", 200)
 
+# ---- runs ----
+
+task, queue, env = {"task": "openapi"}, {"queue": "openapi"}, {"Once-Env": "openapi"}
+nobody = {"id": "run_01ARZ3NDEKTSV4RRFFQ69G5FAV"}
+one = {"payload": {"a": [1]}, "options": {"idempotencyKey": "k", "idempotencyKeyTTL": "1h", "tags": ["x"],
+                                          "metadata": {"n": 1}, "orderingKey": "o", "maxAttempts": 2}}
+run = {"id": check("trigger", 200, task, body=one, fields=env)["id"]}
+check("trigger", 200, task, body=one, fields=env)
+check("trigger", 422, task, body={"payload": 2, "options": {"idempotencyKey": "k"}}, fields=env)
+late = {"id": check("trigger", 200, task, body={"options": {"delay": "1h", "queue": "late"}}, fields=env)["id"]}
+check("batch", 200, task, body={"items": [{"payload": 1, "options": {"idempotencyKey": "b"}}, {},
+                                          {"payload": 2, "options": {"idempotencyKey": "b"}}]}, fields=env)
+page = check("runs", 200, query="?limit=1&task=openapi", fields=env)
+check("runs", 200, query="?status=QUEUED,DELAYED&cursor=" + page["cursor"], fields=env)
+check("runs", 200)
+check("run", 200, run, fields=env)
+check("run", 404, run)
+check("tags", 200, run, body={"tags": ["y"]}, fields=env)
+check("tags", 422, run, body={"tags": [str(n) for n in range(10)]}, fields=env)
+check("tags", 404, nobody, body={"tags": ["y"]}, fields=env)
+check("metadata", 200, run, body={"operations": [{"type": "increment", "key": "n", "value": 1}]}, fields=env)
+check("metadata", 200, run, body={"metadata": {"n": "text"}}, fields=env)
+check("metadata", 409, run, body={"metadata": {}, "version": 0}, fields=env)
+check("metadata", 422, run, body={"operations": [{"type": "increment", "key": "n", "value": 1}]}, fields=env)
+check("reschedule", 200, late, body={"delay": 60000}, fields=env)
+check("reschedule", 422, run, body={"delay": "2m"}, fields=env)
+check("cancel", 200, late, body={"reason": "why not"}, fields=env)
+check("cancel", 404, nobody)
+check("replay", 200, run, fields=env)
+check("replay", 404, nobody, body={})
+check("reset", 200, dict(task, key="k"), fields=env)
+check("reset", 404, dict(task, key="k"), fields=env)
+leased = check("lease", 200, queue, body={"count": 2, "lease_ms": "1m", "wait_ms": 0}, fields=env)["runs"]
+check("lease", 200, {"queue": "nothing"}, fields=env)
+mine = {"id": leased[0]["id"]}
+check("heartbeat", 200, mine, body={"token": leased[0]["token"], "lease_ms": 60000}, fields=env)
+check("heartbeat", 409, mine, body={"token": "0" * 32}, fields=env)
+check("fail", 409, mine, body={"token": "0" * 32, "error": "no"}, fields=env)
+check("fail", 200, mine, body={"token": leased[0]["token"], "error": {"m": 1}, "retry_in_ms": 0}, fields=env)
+check("complete", 409, mine, body={"token": "0" * 32}, fields=env)
+check("complete", 200, {"id": leased[1]["id"]}, body={"token": leased[1]["token"], "output": None}, fields=env)
+problem("trigger", task, body={"options": {"delay": "soon"}})
+problem("trigger", task, fields={"Once-Env": "no env"})
+problem("batch", task, body={"items": []})
+problem("runs", query="?status=done")
+problem("metadata", run, body={})
+problem("complete", run, body={})
+check("trigger", 413, task, body={"options": {"tags": [str(n) for n in range(11)]}})
+check("trigger", 415, task, body={}, fields={"Content-Type": "text/plain"})
+
 for name in operations:
     if name in ("livez", "readyz", "version", "openapi", "metrics"):
         check(name, 200)

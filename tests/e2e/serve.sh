@@ -121,6 +121,39 @@ like "an option without a value" "$(r ONCE.CLAIM s k WAIT)" "ERR syntax error: W
 like "no such option" "$(r ONCE.CLAIM s k NX)" "ERR syntax error: there is no option 'NX'*"
 like "a bad token" "$(r ONCE.RELEASE s k nonsense)" "ERR a token is 32 hexadecimal digits*"
 
+# ---- runs --------------------------------------------------------------------------------------
+
+like "trigger" "$(r ONCE.TRIGGER mail '{"to": 1}' KEY k TAG a)" "created run_* QUEUED ledger"
+run=$(r ONCE.TRIGGER mail '{"to": 1}' KEY k)
+like "the same key, the same run" "$run" "cached run_* QUEUED ledger"
+run=$(cut -d' ' -f2 <<<"$run")
+like "another payload under the key" "$(r ONCE.TRIGGER mail '{"to": 2}' KEY k)" "MISMATCH *"
+like "a payload that is no JSON" "$(r ONCE.TRIGGER mail '{')" "ERR *"
+like "a run" "$(r ONCE.RUN GET "$run")" "id $run status QUEUED env default task mail queue mail payload {\"to\": 1}*"
+is "a run of another env" "$(r ONCE.RUN GET "$run" ENV other)" "absent"
+like "a list" "$(r ONCE.RUN LIST TASK mail)" "0 id $run *"
+is "tags" "$(r ONCE.RUN TAG "$run" b c)" "OK"
+is "metadata" "$(r ONCE.RUN METADATA "$run" '{"n": 1}')" "1"
+is "an operation" "$(r ONCE.RUN OPERATE "$run" '[{"type": "increment", "key": "n", "value": 1}]')" "2"
+like "metadata of another version" "$(r ONCE.RUN METADATA "$run" '{}' VERSION 1)" "CONFLICT *"
+like "too late to reschedule" "$(r ONCE.RUN RESCHEDULE "$run" 0)" "REFUSED *"
+got=$(r ONCE.PULL mail LEASE 1m)
+like "pull" "$got" "$run ???????????????????????????????? [1-9]* {\"to\": 1} 1 3 mail 60000"
+token=$(cut -d' ' -f2 <<<"$got")
+is "nothing more to pull" "$(r ONCE.PULL mail WAIT 0)" ""
+is "beat" "$(r ONCE.BEAT "$run" "$token")" "OK"
+is "nack" "$(r ONCE.NACK "$run" "$token" '"no"' RETRY 0)" "OK"
+is "ack with a token that is void" "$(r ONCE.ACK "$run" "$token")" "lost"
+token=$(r ONCE.PULL mail | cut -d' ' -f2)
+is "ack" "$(r ONCE.ACK "$run" "$token" '{"sent": true}')" "OK"
+like "a run that is done" "$(r ONCE.RUN GET "$run")" "id $run status COMPLETED *output {\"sent\": true}*"
+is "cancel what is done" "$(r ONCE.RUN CANCEL "$run")" "OK"
+like "replay" "$(r ONCE.RUN REPLAY "$run")" "created run_* QUEUED ledger"
+is "reset" "$(r ONCE.RUN RESET mail k)" "OK"
+is "reset again" "$(r ONCE.RUN RESET mail k)" "absent"
+like "no such subcommand" "$(r ONCE.RUN WALK)" "ERR unknown subcommand of ONCE.RUN*"
+like "COMMAND DOCS of runs" "$(r COMMAND DOCS once.trigger)" "once.trigger summary*ONMISMATCH*"
+
 # ---- large, many -------------------------------------------------------------------------------
 
 head -c 1048576 /dev/zero | tr '\0' x >largest

@@ -38,6 +38,24 @@ static void check_push(const struct heard *h)
     op_free(op);
 }
 
+/* Of questions about runs: an answer has an outcome and, where it is about one run, that run. */
+static void check_run_push(enum run_question question, const struct heard *h)
+{
+    struct run_args args = { .question = question };
+    struct run_call_ask call = { .args = &args };
+    int64_t id;
+    if (h->nodes->type != REPLY_PUSH || !wire_pushed(h, &id)) return;
+    struct op *op = op_of(VERB_RUN_CALL);
+    op->call = &call;
+    if (wire_told(op, h) && !op->err.code) {
+        CHECK(call.answer.outcome >= 1 && call.answer.outcome <= OUTCOMES);
+        bool found = call.answer.outcome == OUTCOME_OK;
+        CHECK(question != ASK_GET || !found || call.answer.rows.count == 1);
+    }
+    op_free(op);
+    run_call_ask_clear(&call);
+}
+
 static void check_greeting(const struct heard *h)
 {
     struct remote_hello hello;
@@ -58,6 +76,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         struct heard h = { nodes, in };
         check_greeting(&h);
         check_push(&h);
+        check_run_push((enum run_question)(data[0] % RUN_QUESTIONS), &h);
         check_answer(verb, &h);
         in = bytes_of(in.data + reader.at, in.len - reader.at);
         reply_reader_clear(&reader);

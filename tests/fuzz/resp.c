@@ -1,12 +1,14 @@
 /* resp.c - RESP: however the input arrives, commands and replies are the same; what was read can
- * be written and is read back as it was; a reply that we take, hiredis takes, and as long. */
+ * be written and is read back as it was; a reply that we take, hiredis takes, and as long. What a
+ * command asks for makes sense, or is refused with a reason. */
 #include "proto/resp.h"
+#include "daemon/resp_session.h"
 #include "proto/reply.h"
 #include "tests/fuzz/cuts.h"
 
 #include <hiredis/hiredis.h>
 
-enum { ARGS_MAX = 16, NODES_MAX = 64 };
+enum { ARGS_MAX = 48, NODES_MAX = 64 };
 
 static const struct resp_limits limits = {
     .args_max = ARGS_MAX,
@@ -40,6 +42,29 @@ static void check_round_trip(const struct resp_command *command)
     CHECK(again.used == out.len && again.count == command->count);
     for (size_t i = 0; i < again.count; i++) CHECK(bytes_eq(again.args[i], command->args[i]));
     buf_fini(&out);
+}
+
+static void check_run(const struct resp_entry *e, const struct resp_command *command)
+{
+    static struct resp_run run;
+    struct err err = { 0 };
+    if (e->parse_run(command, &run, &err)) {
+        CHECK(err.code < 0 && err.text[0]);
+        return;
+    }
+    CHECK(run.args.env.len > 0 && run.args.question < RUN_QUESTIONS);
+    CHECK(run.args.wait_ms >= 0 && run.args.lease_ms >= 0);
+    CHECK(run.args.limit <= RESP_COUNT_MAX && tags_count(run.args.run.tags) <= TAGS_MAX);
+}
+
+static void check_arguments(const struct resp_command *command)
+{
+    static struct ask_args ask;
+    struct err err = { 0 };
+    const struct resp_entry *e = command->count ? resp_find(command->args[0]) : NULL;
+    if (!e || command->count < e->args_min || command->count > e->args_max) return;
+    if (e->parse_run) check_run(e, command);
+    if (e->parse && e->parse(command, &ask, &err)) CHECK(err.code < 0 && err.text[0]);
 }
 
 static void note_command(struct buf *log, const struct resp_command *command)
@@ -76,6 +101,7 @@ static size_t read_commands(struct cuts_peer *peer, uint8_t *in, size_t len)
         used += command.used;
         note_command(&peer->log, &command);
         check_round_trip(&command);
+        check_arguments(&command);
     }
 }
 

@@ -33,6 +33,18 @@ say("pipeline:", right.length, "of", answers.length, "as asked");
 const meta = await redis.call("ONCE.PEEK", "ioredis", "k", "META");
 say("META:", meta[0], meta[1], "durable", meta[meta.indexOf("durable") + 1]);
 
+const [made, id, status, source] = await redis.call("ONCE.TRIGGER", "ioredis", JSON.stringify({ n: 1 }), "KEY", "k");
+say("trigger:", made, id.length, status, source);
+say("trigger again:", ...(await other.call("ONCE.TRIGGER", "ioredis", JSON.stringify({ n: 1 }), "KEY", "k").then((a) => [a[0], a[1] === id])));
+const [[leased, lease, , payload]] = await redis.call("ONCE.PULL", "ioredis", "COUNT", 10);
+say("pull:", leased === id, JSON.parse(payload).n);
+say("ack:", await redis.call("ONCE.ACK", id, lease, JSON.stringify({ done: true })));
+const run = await redis.call("ONCE.RUN", "GET", id);
+say("run:", run[run.indexOf("status") + 1], JSON.parse(run[run.indexOf("output") + 1]).done);
+const pulls = other.call("ONCE.PULL", "later", "WAIT", "30s");
+await redis.call("ONCE.TRIGGER", "later", "1");
+say("who waited for work:", (await pulls).length);
+
 const mine = "00112233445566778899aabbccddeeff";
 await redis.call("ONCE.CLAIM", "ioredis", "killed", "TOKEN", mine);
 const gone = new Promise((resolve) => redis.once("close", resolve));

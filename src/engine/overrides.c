@@ -1,4 +1,4 @@
-/* gates.c - gates that operators have set: answers in the scope once/gate, one per env, which every
+/* overrides.c - gates that operators have set: answers in the scope once/gate, one per env, which every
  * process of a fleet looks up now and then. They are answers like any other: durable, listed by
  * `once ls once/gate`, and gone when somebody forgets them.
  *
@@ -13,7 +13,7 @@
 enum { LOOK_MS = 2000, GATES_MAX = 1000, TEXT_BYTES = 80 };
 
 /* One look: the list, then the values that are new. */
-struct gates {
+struct overrides {
     struct runs *runs;
     struct timer timer;
     bool looking, stopped;
@@ -27,7 +27,7 @@ struct gates {
     size_t count;
 };
 
-static void look_later(struct gates *g)
+static void look_later(struct overrides *g)
 {
     struct engine *e = g->runs->engine;
     g->looking = false;
@@ -59,14 +59,14 @@ bool gate_parse(struct bytes text, struct gate_config *ret_config)
     return false;
 }
 
-static struct gate_seen *seen_of(struct gates *g, struct bytes env)
+static struct gate_seen *seen_of(struct overrides *g, struct bytes env)
 {
     for (size_t i = 0; i < g->count; i++)
         if (bytes_eq(g->seen[i].env, env)) return &g->seen[i];
     return NULL;
 }
 
-static bool is_listed(const struct gates *g, struct bytes env)
+static bool is_listed(const struct overrides *g, struct bytes env)
 {
     for (size_t i = 0; i < g->page.count; i++)
         if (bytes_eq(g->page.rows[i].key.name, env)) return true;
@@ -74,7 +74,7 @@ static bool is_listed(const struct gates *g, struct bytes env)
 }
 
 /* What is not there any more is as configured. */
-static void drop_gone(struct gates *g)
+static void drop_gone(struct overrides *g)
 {
     struct err ignored;
     for (size_t i = 0; i < g->count;) {
@@ -91,7 +91,7 @@ static void drop_gone(struct gates *g)
     }
 }
 
-static void remember(struct gates *g, struct bytes env, uint64_t fence)
+static void remember(struct overrides *g, struct bytes env, uint64_t fence)
 {
     struct gate_seen *seen = seen_of(g, env);
     if (!seen && g->count < GATES_MAX) {
@@ -102,11 +102,11 @@ static void remember(struct gates *g, struct bytes env, uint64_t fence)
     if (seen) seen->fence = fence;
 }
 
-static void look_at(struct gates *g);
+static void look_at(struct overrides *g);
 
 static void value_read(struct op *op, void *ctx)
 {
-    struct gates *g = ctx;
+    struct overrides *g = ctx;
     const struct scan_row *row = &g->page.rows[g->at++];
     struct gate_config config;
     struct err ignored;
@@ -118,13 +118,13 @@ static void value_read(struct op *op, void *ctx)
     look_at(g);
 }
 
-static bool is_news(struct gates *g, const struct scan_row *row)
+static bool is_news(struct overrides *g, const struct scan_row *row)
 {
     const struct gate_seen *seen = seen_of(g, row->key.name);
     return row->state == RECORD_DONE && (!seen || seen->fence != row->fence);
 }
 
-static void look_at(struct gates *g)
+static void look_at(struct overrides *g)
 {
     while (g->at < g->page.count && !is_news(g, &g->page.rows[g->at])) g->at++;
     struct op *op = NULL;
@@ -138,7 +138,7 @@ static void look_at(struct gates *g)
 
 static void listed(struct op *op, void *ctx)
 {
-    struct gates *g = ctx;
+    struct overrides *g = ctx;
     bool failed = op->err.code;
     if (!failed) {
         g->page = op->scan;
@@ -155,7 +155,7 @@ static void listed(struct op *op, void *ctx)
 
 static void look(struct timer *t)
 {
-    struct gates *g = container_of(t, struct gates, timer);
+    struct overrides *g = container_of(t, struct overrides, timer);
     struct key all = { .scope = bytes_str(GATES_SCOPE) };
     struct op *op = op_new(VERB_SCAN, &all, NULL);
     if (!op) {
@@ -167,39 +167,39 @@ static void look(struct timer *t)
     engine_submit(g->runs->engine, op, listed, g);
 }
 
-int gates_init(struct runs *r)
+int overrides_init(struct runs *r)
 {
     struct engine *e = r->engine;
     if (!r->config.drains || !has(e, CAP_GATE) || !has(e, CAP_RUNS)) return 0;
-    struct gates *g = calloc(1, sizeof *g);
+    struct overrides *g = calloc(1, sizeof *g);
     if (!g) return ERR_NOMEM;
-    r->gates = g;
+    r->overrides = g;
     g->runs = r;
     timer_init(&g->timer, look);
     timer_set(e->loop, &g->timer, e->loop->now_ms);
     return 0;
 }
 
-void gates_stop(struct engine *e)
+void overrides_stop(struct engine *e)
 {
-    struct gates *g = e->runs->gates;
+    struct overrides *g = e->runs->overrides;
     if (!g) return;
     g->stopped = true;
     timer_stop(e->loop, &g->timer);
 }
 
-bool gates_idle(const struct engine *e)
+bool overrides_idle(const struct engine *e)
 {
-    return !e->runs->gates || !e->runs->gates->looking;
+    return !e->runs->overrides || !e->runs->overrides->looking;
 }
 
-void gates_fini(struct runs *r)
+void overrides_fini(struct runs *r)
 {
-    struct gates *g = r->gates;
+    struct overrides *g = r->overrides;
     if (!g) return;
     CHECK(!g->looking);
     timer_stop(r->engine->loop, &g->timer);
     scan_clear(&g->page);
     free(g);
-    r->gates = NULL;
+    r->overrides = NULL;
 }

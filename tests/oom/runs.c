@@ -1,0 +1,158 @@
+/* runs.c - runs as a program uses them, while memory runs out: what is said to have failed has
+ * changed nothing, what was acknowledged is there, and the next one works. */
+#include "tests/oom/oom.h"
+
+#include "base/check.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static struct once *open_fresh(void)
+{
+    static unsigned files;
+    char url[160];
+    struct once_config config = ONCE_CONFIG_INIT;
+    struct once *o;
+    snprintf(url, sizeof url, "sqlite:%s/runs-%u.db?sync=off", oom_dir(), files++);
+    config.ledger = url;
+    config.patience_ms = 0;
+    CHECK(once_open(&config, &o, NULL) == 0);
+    return o;
+}
+
+static bool said(int r, const struct once_run_answer *answer)
+{
+    if (r == 0) return true;
+    EXPECT(answer->error.code == r);
+    expect_error(r, answer->error.text);
+    return false;
+}
+
+static int trigger(struct once *o, const char *key, struct once_run_answer *ret_answer)
+{
+    const struct once_bytes tags[] = { once_str("a"), once_str("b") };
+    struct once_trigger in = ONCE_TRIGGER_INIT;
+    in.task = once_str("task");
+    in.payload = once_str("{\"n\":1}");
+    in.key = once_str(key);
+    in.tags = tags;
+    in.tag_count = 2;
+    in.wait_ms = 0;
+    return once_trigger(o, &in, ret_answer);
+}
+
+static int lease(struct once *o, struct once_run_answer *ret_answer)
+{
+    struct once_run_lease in = ONCE_RUN_LEASE_INIT;
+    in.queue = once_str("task");
+    in.wait_ms = 0;
+    return once_run_lease(o, &in, ret_answer);
+}
+
+typedef int verb(struct once *, const struct once_run_args *, struct once_run_answer *);
+
+static int settle(struct once *o, verb *v, const struct once_run *run,
+                  struct once_run_answer *ret_answer)
+{
+    struct once_run_args in = ONCE_RUN_ARGS_INIT;
+    in.id = run->id;
+    in.token = run->token;
+    in.value = once_str("{\"m\":2}");
+    return v(o, &in, ret_answer);
+}
+
+/* How many runs have this status; 0: any. */
+static size_t count(struct once *o, int status)
+{
+    struct once_run_query in = ONCE_RUN_QUERY_INIT;
+    struct once_run_answer page;
+    if (status) in.statuses = 1u << status;
+    CHECK(once_run_list(o, &in, &page) == 0);
+    size_t n = page.count;
+    once_run_answer_clear(&page);
+    return n;
+}
+
+/* All of it, without a fault: the handle is in order. */
+static void must_work(struct once *o)
+{
+    struct once_run_answer t, l, c;
+    CHECK(trigger(o, "another key", &t) == 0 && t.outcome == ONCE_OK);
+    CHECK(lease(o, &l) == 0 && l.count == 1);
+    CHECK(settle(o, once_run_complete, l.run, &c) == 0 && c.outcome == ONCE_OK);
+    once_run_answer_clear(&t);
+    once_run_answer_clear(&l);
+    once_run_answer_clear(&c);
+}
+
+static bool trigger_only(const char *arg, enum oom_mode mode, size_t nth)
+{
+    (void)arg;
+    struct once *o = open_fresh();
+    struct once_run_answer answer;
+    oom_arm(mode, nth);
+    int r = trigger(o, "key", &answer);
+    bool fired = oom_disarm();
+    size_t there = count(o, 0);
+    if (said(r, &answer)) EXPECT(answer.outcome == ONCE_OK && answer.run && there == 1);
+    if (r && r != ONCE_EAMBIGUOUS) EXPECT(there == 0);
+    once_run_answer_clear(&answer);
+    once_close(o);
+    return fired;
+}
+
+static bool read_and_change(const char *arg, enum oom_mode mode, size_t nth)
+{
+    (void)arg;
+    struct once *o = open_fresh();
+    struct once_run_answer made, got, listed, set;
+    struct once_run_query query = ONCE_RUN_QUERY_INIT;
+    CHECK(trigger(o, "key", &made) == 0);
+    oom_arm(mode, nth);
+    if (said(settle(o, once_run_get, made.run, &got), &got))
+        EXPECT(got.outcome == ONCE_OK && got.run->tag_count == 2);
+    if (said(once_run_list(o, &query, &listed), &listed)) EXPECT(listed.count == 1);
+    int changed = settle(o, once_run_set_metadata, made.run, &set);
+    bool fired = oom_disarm();
+    said(changed, &set);
+    once_run_answer_clear(&got);
+    CHECK(settle(o, once_run_get, made.run, &got) == 0);
+    if (!changed) EXPECT(got.run->metadata.len == 7);
+    if (changed && changed != ONCE_EAMBIGUOUS) EXPECT(got.run->metadata.len == 0);
+    once_run_answer_clear(&made);
+    once_run_answer_clear(&got);
+    once_run_answer_clear(&listed);
+    once_run_answer_clear(&set);
+    once_close(o);
+    return fired;
+}
+
+static bool lease_and_complete(const char *arg, enum oom_mode mode, size_t nth)
+{
+    (void)arg;
+    struct once *o = open_fresh();
+    struct once_run_answer made, leased, completed = { 0 };
+    int done = 1;
+    CHECK(trigger(o, "key", &made) == 0);
+    oom_arm(mode, nth);
+    int r = lease(o, &leased);
+    if (said(r, &leased) && leased.run)
+        done = settle(o, once_run_complete, leased.run, &completed);
+    bool fired = oom_disarm();
+    if (done <= 0) said(done, &completed);
+    if (done == 0) EXPECT(count(o, ONCE_RUN_COMPLETED) == 1);
+    if (done < 0 && done != ONCE_EAMBIGUOUS) EXPECT(count(o, ONCE_RUN_EXECUTING) == 1);
+    once_run_answer_clear(&made);
+    once_run_answer_clear(&leased);
+    once_run_answer_clear(&completed);
+    if (done == 0) must_work(o);
+    once_close(o);
+    return fired;
+}
+
+const struct scenario runs_scenarios[] = {
+    { "once_trigger", trigger_only, "sqlite" },
+    { "once_run_get, once_run_list, once_run_set_metadata", read_and_change, "sqlite" },
+    { "once_run_lease, once_run_complete", lease_and_complete, "sqlite" },
+    { NULL, NULL, NULL },
+};
