@@ -133,6 +133,7 @@ $(eval $(call suite,schedule,))
 $(eval $(call suite,sim,))
 $(eval $(call suite,threads,))
 $(eval $(call suite,fault,))
+$(eval $(call suite,storm,))
 $(eval $(call suite,crowd,))
 $(eval $(call suite,oom,$(addprefix -Wl$(comma)--wrap=,malloc calloc realloc free strdup strndup)))
 
