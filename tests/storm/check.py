@@ -13,7 +13,7 @@ import sys
 from collections import Counter, defaultdict
 
 FINAL = ("COMPLETED", "FAILED", "CANCELED")
-CHANGES = ("tag", "increment", "cancel")
+MAKES = ("trigger", "replay")
 ATTEMPTS = ("complete", "fail", "return", "beat")
 
 
@@ -21,18 +21,18 @@ class Deed:
     """One call: what was asked, what was answered, and the run in the answer, if there is one."""
 
     __slots__ = ("act", "begin", "end", "asked", "what", "token", "outcome", "flags", "run", "canonical",
-                 "status", "counter", "tags", "fence", "held", "output", "key", "payload", "queue", "line")
+                 "status", "counter", "tags", "fence", "held", "output", "key", "payload", "queue", "order", "line")
 
     def __init__(self, line):
         self.line = line.rstrip("\n")
         words = [None if word == "-" else word for word in self.line.split("\t")]
         self.act, begin, end, self.asked, self.what, self.token, self.outcome, self.flags = words[:8]
         self.begin, self.end = int(begin), int(end)
-        self.run = None
+        self.run = self.status = self.key = None
         if len(words) == 8:
             return
         (self.run, self.canonical, self.status, counter, tags, fence, self.held, self.output, self.key,
-         self.payload, self.queue) = words[8:]
+         self.payload, self.queue, self.order) = words[8:]
         self.counter, self.fence = int(counter), int(fence)
         self.tags = frozenset(tags.split(",")) if tags else frozenset()
 
@@ -63,13 +63,14 @@ class History:
         self.told = {}  # id -> the first trigger that was answered with it
         self.last = {}  # id -> what it was found to be when all was over
         self.listed = {}
+        self.resets = [d for d in self.deeds if d.act == "reset"]
         self.by_id = defaultdict(list)  # what was asked about an id
         for d in self.deeds:
-            if d.act == "trigger" and d.outcome in ("ok", "cached"):
+            if d.act in MAKES and d.outcome in ("ok", "cached"):
                 self.told.setdefault(d.run, d)
             if d.act == "get" and d.final:
                 self.last[d.asked] = d
-            if d.asked and d.act != "trigger":
+            if d.asked and d.act not in MAKES:
                 self.by_id[d.asked].append(d)
         self.groups = defaultdict(set)  # canonical id -> all that lead to it
         for i in self.told:
@@ -119,11 +120,28 @@ def check_keys(h):
         if d.act == "list" and d.key:
             runs[d.key].setdefault(d.run, d)
     for key, of_key in runs.items():
+        if any(d.act == "reset" and d.what == key for d in h.resets):
+            continue
         status = {i: (h.last.get(i) or h.listed.get(i)) for i in of_key}
         live = [i for i in of_key if not status[i] or status[i].status != "FAILED"]
         if len(live) > 1:
             h.violates("V2", f"key {key} has {len(live)} runs", *[of_key[i] for i in live],
                        *[h.last[i] for i in live if i in h.last])
+
+
+# Who triggers a key after it was reset is not led to the run that it led to before.
+def check_resets(h):
+    triggers = defaultdict(list)
+    for d in h.deeds:
+        if d.act == "trigger" and d.outcome in ("ok", "cached") and d.what:
+            triggers[d.what].append(d)
+    for reset in h.resets:
+        if not reset.ok:
+            continue
+        before = {h.canonical(d.run): d for d in triggers[reset.what] if d.end < reset.begin}
+        for d in triggers[reset.what]:
+            if d.begin > reset.end and h.canonical(d.run) in before:
+                h.violates("V2", "a key that was reset", before[h.canonical(d.run)], reset, d)
 
 
 def check_payloads(h):
@@ -156,16 +174,16 @@ def check_listed(h):
         if d.run in h.listed:
             h.violates("list", "a run is there twice", h.listed[d.run], d)
         h.listed[d.run] = d
-    unsure = [d for d in h.deeds if d.act == "trigger" and d.maybe]
-    for key_or_id, what in (("key", {d.what for d in unsure}), ("id", {d.asked for d in unsure})):
-        for i, d in h.listed.items():
-            if i in h.told or (key_or_id == "key") != bool(d.key):
-                continue
-            if d.key not in what and i not in what and not (what and None in what and not d.key):
-                h.violates("C9", "a run of a trigger that was refused", d)
-    anonymous = [i for i, d in h.listed.items() if i not in h.told and not d.key]
-    if len(anonymous) > len([d for d in unsure if not d.what]):
-        h.violates("C9", f"{len(anonymous)} runs that nobody was told of")
+    unsure = [d for d in h.deeds if d.act in MAKES and d.maybe]
+    keys = {d.what for d in unsure}
+    ids = {d.asked for d in unsure if d.act == "trigger"}
+    nameless = sum(d.act == "replay" or not (d.what or d.asked) for d in unsure)
+    for i, d in h.listed.items():
+        if i in h.told or i in ids or (d.key and d.key in keys):
+            continue
+        nameless -= not d.key
+        if d.key or nameless < 0:
+            h.violates("C9", "a run of a trigger that was refused", d)
     for i in h.groups:
         if i in h.last and h.last[i].run and i not in h.listed:
             h.violates("list", "a run is not in it", h.last[i])
@@ -276,6 +294,24 @@ def check_leases(h, lease_us):
                 h.violates("U1", "handed out although it was canceled", before[0], d)
 
 
+# Of those with one ordering key, one at a time. What an answer was on its way for does not count.
+def check_order(h, lease_us):
+    ends, held = {}, defaultdict(list)
+    for d in h.deeds:
+        if d.act in ATTEMPTS and d.act != "beat":
+            ends[d.token] = min(d.begin, ends.get(d.token, d.begin))
+    canceled = {d.run: d.begin for d in reversed(h.deeds) if d.act == "cancel" and d.run == d.asked}
+    for d in h.deeds:
+        if d.act == "lease" and d.run and d.order:
+            until = min(d.begin + lease_us, ends.get(d.held, d.begin + lease_us), canceled.get(d.run, d.begin + lease_us))
+            held[d.queue, d.order].append((d.end, until, d))
+    for spans in held.values():
+        spans.sort(key=lambda span: span[0])
+        for (_, until, a), (begin, end, b) in zip(spans, spans[1:]):
+            if begin < until and end > begin and a.run != b.run:
+                h.violates("L3", "two of one ordering key at once", a, b)
+
+
 def check_ends(h):
     for i, last in h.last.items():
         if not last.run or last.run != i:
@@ -304,6 +340,7 @@ def check(deeds, lease_ms=1500):
     check_resolves(h)
     check_listed(h)
     check_keys(h)
+    check_resets(h)
     check_payloads(h)
     check_created(h)
     check_changes_kept(h)
@@ -311,6 +348,7 @@ def check(deeds, lease_ms=1500):
     check_cancels(h)
     check_final(h)
     check_leases(h, lease_ms * 1000)
+    check_order(h, lease_ms * 1000)
     check_ends(h)
     return h
 

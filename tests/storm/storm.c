@@ -4,7 +4,7 @@
  *
  * Opens the library through its public door, twice for every daemon, and plays clients on threads:
  * they trigger (with a key that others use, with an id of their own, with neither), add tags,
- * increment, cancel, read, lease, complete, fail, return, stall. Most of it is about runs that were
+ * increment, cancel, replay, reset, read, lease, complete, fail, return, stall. Most of it is about runs that were
  * triggered a moment ago, which are in the buffer or on their way out of it. It blows and calms down
  * every second or so, so that the gate trips and lets pass again.
  *
@@ -178,7 +178,7 @@ static const char *or_dash(const char *text)
 #define WORD(b) (b).len ? (int)(b).len : 1, (b).len ? (const char *)(b).data : "-"
 
 /* act begin end id what token outcome flags, and of the run in the answer: id canonical status
- * counter tags fence token output key payload queue. Tabs between them, "-" is nothing. */
+ * counter tags fence token output key payload queue ordering-key. Tabs between them, "-" is nothing. */
 static void record(const struct client *c, const struct asked *a, int r,
                    const struct once_run_answer *answer, const struct once_run *run)
 {
@@ -191,11 +191,12 @@ static void record(const struct client *c, const struct asked *a, int r,
         a->final ? "f" : "");
     if (run) {
         put_tags(tags, run);
-        len += snprintf(line + len, sizeof line - (size_t)len,
-                        "\t%s\t%s\t%s\t%ld\t%s\t%" PRIu64 "\t%s\t%.*s\t%.*s\t%.*s\t%.*s",
-                        run->id, or_dash(run->canonical_id), run->status_name, counter_of(run),
-                        tags, run->fence, or_dash(run->token), WORD(run->output),
-                        WORD(run->key), WORD(run->payload), WORD(run->queue));
+        len +=
+            snprintf(line + len, sizeof line - (size_t)len,
+                     "\t%s\t%s\t%s\t%ld\t%s\t%" PRIu64 "\t%s\t%.*s\t%.*s\t%.*s\t%.*s\t%.*s",
+                     run->id, or_dash(run->canonical_id), run->status_name, counter_of(run),
+                     tags, run->fence, or_dash(run->token), WORD(run->output), WORD(run->key),
+                     WORD(run->payload), WORD(run->queue), WORD(run->ordering_key));
     }
     CHECK(len > 0 && (size_t)len < sizeof line - 1);
     line[len++] = '\n';
@@ -216,7 +217,8 @@ static void key_name(struct client *c, char *key, size_t len)
 {
     int64_t window = (now_us() - c->storm->start_us) / 1000 / WINDOW_MS;
     if (chance(c, 15)) window = below(c, window + 1);
-    snprintf(key, len, "k%" PRId64 ".%" PRId64, window, below(c, KEYS_PER_WINDOW));
+    int64_t index = below(c, KEYS_PER_WINDOW);
+    snprintf(key, len, "%c%" PRId64 ".%" PRId64, index ? 'k' : 'z', window, index);
 }
 
 /* As daemons make them, but nobody else's. */
@@ -260,7 +262,9 @@ static void play_trigger(struct client *c)
     in.payload = once_str(key[0] && chance(c, 3) ? "{\"other\":1}" : "{\"some\":1}");
     in.key = once_str(key);
     in.id = id[0] ? id : NULL;
-    in.attempts_max = 1000;
+    in.attempts_max =
+        key[0] && chance(c, 20) ? 1 : 1000; /* a key whose run has FAILED is free */
+    if (chance(c, 8)) in.ordering_key = once_str(chance(c, 50) ? "o0" : "o1");
     in.wait_ms = chance(c, 80) ? 1500 : 0;
     if (chance(c, 20)) in.delay_ms = 200 + below(c, 1500);
     /* An id of one's own makes it safe to ask until there is an answer, anywhere. */
@@ -318,6 +322,33 @@ static void play_cancel(struct client *c, const char *id)
 {
     struct once_run_args in = ONCE_RUN_ARGS_INIT;
     about(c, once_run_cancel, &(struct asked){ .act = "cancel", .id = id }, &in);
+}
+
+static void play_replay(struct client *c, const char *id)
+{
+    struct once_run_args in = ONCE_RUN_ARGS_INIT;
+    struct once_run_answer answer;
+    struct asked a = { .act = "replay", .id = id, .begin_us = now_us() };
+    in.env = once_str(c->storm->env);
+    in.id = id;
+    int r = once_run_replay(handle(c), &in, &answer);
+    const struct once_run *run = r ? NULL : answer.run;
+    record(c, &a, r, &answer, run);
+    if (run) remember(c->storm, run->id);
+    once_run_answer_clear(&answer);
+    come_back(c, r);
+}
+
+/* Of keys that are there for that: the others have one run for ever. */
+static void play_reset(struct client *c)
+{
+    struct once_run_args in = ONCE_RUN_ARGS_INIT;
+    char key[40];
+    do key_name(c, key, sizeof key);
+    while (key[0] != 'z');
+    in.task = once_str("task");
+    in.key = once_str(key);
+    about(c, once_key_reset, &(struct asked){ .act = "reset", .what = key }, &in);
 }
 
 /* ---- work ---- */
@@ -393,7 +424,11 @@ static void play_about(struct client *c, int64_t what)
 {
     char id[31];
     if (!some_id(c, id)) return;
-    if (what < 30)
+    if (what < 3)
+        play_reset(c);
+    else if (what < 5)
+        play_replay(c, id);
+    else if (what < 30)
         play_increment(c, id);
     else if (what < 55)
         play_tag(c, id);
