@@ -80,6 +80,11 @@ class History:
         last = self.last.get(i)
         return last.run if last and last.run else i
 
+    def start(self, i):
+        """A replay begins with what the other one had: counter and tags."""
+        told = self.told.get(i)
+        return (told.counter, told.tags) if told and told.act == "replay" else (0, frozenset())
+
     def violates(self, rule, text, *deeds):
         self.found.append(f"violates {rule}: {text}" + "".join(f"\n    {d}" for d in deeds))
 
@@ -199,14 +204,15 @@ def check_changes_kept(h):
         last = h.last.get(i)
         if not last or not last.run:
             continue
+        counter, had = h.start(i)
         increments = h.about(group, "increment")
-        acked = sum(d.ok for d in increments)
+        acked = counter + sum(d.ok for d in increments)
         maybe = sum(d.maybe for d in increments)
         if not acked <= last.counter <= acked + maybe:
             h.violates("V4", f"{acked} increments, {maybe} that may have counted, and the sum is {last.counter}",
                        last, *increments)
         tags = h.about(group, "tag")
-        acked = {d.what for d in tags if d.ok}
+        acked = had | {d.what for d in tags if d.ok}
         maybe = {d.what for d in tags if d.maybe}
         if not acked <= last.tags <= acked | maybe:
             h.violates("V4", f"tags {sorted(acked)}, perhaps {sorted(maybe)}, and there are {sorted(last.tags)}",
@@ -219,14 +225,16 @@ def check_changes_seen(h):
         deeds = h.by_id[i]
         group = h.groups[h.canonical(i)]
         tried = [d for d in h.about(group, "increment") if d.ok or d.maybe]
+        counter, had = h.start(i)
         for d in deeds:
             if not d.run or d.act == "list":
                 continue
-            acked = sum(o.act == "increment" and o.ok and o.end < d.begin for o in deeds)
-            most = sum(o.begin < d.end for o in tried)
+            acked = counter + sum(o.act == "increment" and o.ok and o.end < d.begin for o in deeds)
+            most = counter + sum(o.begin < d.end for o in tried)
             if not acked <= d.counter <= most:
                 h.violates("V4", f"{acked} to {most} increments before this answer", d)
-            missing = {o.what for o in deeds if o.act == "tag" and o.ok and o.end < d.begin} - d.tags
+            missing = had | {o.what for o in deeds if o.act == "tag" and o.ok and o.end < d.begin}
+            missing -= d.tags
             if missing:
                 h.violates("V4", f"tags {sorted(missing)} were there before this answer", d)
 

@@ -355,6 +355,7 @@ static void play_reset(struct client *c)
 
 struct leased {
     char id[31], token[33];
+    bool last; /* attempt */
 };
 
 /* Shows the token until there is an answer; the end of an attempt may be repeated. */
@@ -379,7 +380,7 @@ static void beat(struct client *c, const struct leased *l)
 
 static void work_on(struct client *c, const struct leased *l, bool final)
 {
-    int64_t what = final ? 99 : below(c, 100);
+    int64_t what = final ? 99 : below(c, l->last && chance(c, 50) ? 24 : 100);
     if (what < 2) return; /* gone without a word */
     if (what < 4) pass_ms(LEASE_MS + below(c, 300));
     if (what < 14) beat(c, l);
@@ -411,6 +412,7 @@ static size_t play_work(struct client *c, bool final)
         record(c, &a, 0, &answer, answer.runs[count]);
         strcpy(got[count].id, answer.runs[count]->id);
         strcpy(got[count].token, answer.runs[count]->token);
+        got[count].last = answer.runs[count]->attempts_max == 1;
     }
     once_run_answer_clear(&answer);
     for (size_t i = 0; i < count; i++) work_on(c, &got[i], final);
@@ -424,9 +426,9 @@ static void play_about(struct client *c, int64_t what)
 {
     char id[31];
     if (!some_id(c, id)) return;
-    if (what < 3)
+    if (what < 5)
         play_reset(c);
-    else if (what < 5)
+    else if (what < 7)
         play_replay(c, id);
     else if (what < 30)
         play_increment(c, id);
