@@ -115,9 +115,11 @@ static void look_later(struct drainer *d)
 static void reached(struct drainer *d, bool away)
 {
     struct engine *e = engine_of(d);
-    d->away = away ? d->away + 1 : 0;
-    if (away)
-        d->hold_ms = e->loop->now_ms + back_off_ms(e->rng, d->away, AWAY_MS_FIRST, AWAY_MS_MAX);
+    int64_t now_ms = e->loop->now_ms;
+    if (!away)
+        d->away = 0;
+    else if (d->hold_ms <= now_ms) /* else another round has found out just now */
+        d->hold_ms = now_ms + back_off_ms(e->rng, ++d->away, AWAY_MS_FIRST, AWAY_MS_MAX);
 }
 
 static void settled(struct op *op, void *ctx)
