@@ -474,9 +474,8 @@ int drainer_init(struct runs *r)
     list_init(&d->rounds);
     timer_init(&d->timer, timer_fired);
     timer_init(&d->count_timer, count_timer);
-    if (!r->config.drains) return 0;
-    timer_set(e->loop, &d->timer, e->loop->now_ms);
-    timer_set(e->loop, &d->count_timer, e->loop->now_ms);
+    if (r->config.drains) timer_set(e->loop, &d->timer, e->loop->now_ms);
+    if (r->config.watches) timer_set(e->loop, &d->count_timer, e->loop->now_ms);
     return 0;
 }
 

@@ -737,6 +737,7 @@ backlog() {
     true_ "the backlog is counted" within deep_enough
     age=$(metric d once_buffer_oldest_age_seconds)
     true_ "the oldest, not one of the newest" is_ms "$(jq -n "$age * 1000 | round")" $((newest - began)) $(($(now_ms) - began + 1000))
+    true_ "who does not drain tells it, too" within at_least a once_buffer_oldest_age_seconds 1
     let_go
     true_ "and it is drained" within buffer_empty d
     is_ "the age is of nobody" "$(metric d once_buffer_oldest_age_seconds)" 0
