@@ -3,7 +3,7 @@
 
 All connections are open before the first request is sent, and all requests are sent before the first
 answer is read: they are really there at the same time. Request number i goes to address i modulo the
-number of addresses; in PATH and BODY "{i}" stands for i, "{d}" for its last digit. Prints a line per request, in their order: status,
+number of addresses; in FIELD, PATH and BODY "{i}" stands for i, "{d}" for its last digit. Prints a line per request, in their order: status,
 milliseconds, body, with tabs between; status 000: there was no answer within a minute.
 --hang-up: nobody waits for an answer; the connections are closed as soon as everything is sent."""
 import argparse
@@ -21,7 +21,7 @@ def filled(text, i):
 
 def request(args, i, address):
     body = filled(args.body, i).encode()
-    fields = "".join(f"{field}\r\n" for field in args.fields)
+    fields = "".join(f"{filled(field, i)}\r\n" for field in args.fields)
     if body:
         fields += "Content-Type: application/json\r\n"
     head = (f"{args.method} {filled(args.path, i)} HTTP/1.1\r\nHost: {address}\r\n"

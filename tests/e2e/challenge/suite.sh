@@ -324,6 +324,28 @@ collision() {
     shows "300 triggers of ten keys at a cold gate, across both stores, are ten runs"
 }
 
+counted() { # what became of the bursts above
+    true_ "claims" at_least a once_trigger_claims_total 1
+    true_ "those who waited for them" at_least a once_trigger_waits_total 1
+    true_ "what passed" at_least a 'once_gate_decisions_total{decision="pass"}' 1
+    true_ "what was diverted" at_least a 'once_gate_decisions_total{decision="divert"}' 1
+    true_ "runs that were made" at_least a 'once_triggers_total{outcome="created"}' 1
+    true_ "triggers that found one" at_least a 'once_triggers_total{outcome="cached"}' 100
+    shows "claims, waits, and what the gate has decided are counted"
+}
+
+all_envs() { # a gate of its own for each, and one for all of them
+    local usual=("${gate[@]}")
+    room together
+    gate=(--gate-threshold 100 --gate-all-threshold 3 --gate-window 10s --gate-hold 10s)
+    pair --drainer off
+    "$here/burst.py" -H 'Once-Env: g{i}' 40 POST /v1/tasks/t/trigger '{}' "${at[a]}" "${at[b]}" >out 2>>noise
+    is_ "all are taken" "$(told out)" "40 40 40"
+    is_ "three pass, of all envs and daemons" "$(grep -c '"source":"ledger"' out) $(grep -c '"source":"buffer"' out)" "3 37"
+    gate=("${usual[@]}")
+    shows "a gate of all envs together bounds what reaches the ledger, however many envs there are"
+}
+
 # What drain_round_trip() will look at.
 before_the_drain() {
     env=e05
@@ -882,11 +904,12 @@ shows "a drainer and a claimant can be killed while they are at the ledger"
 crash_go_on
 room main
 pair --drainer off
-for scenario in baseline reads mutations collision before_the_drain replay listing increments reset waiting \
+for scenario in baseline reads mutations collision counted before_the_drain replay listing increments reset waiting \
     stale_hint cross_store expired failed mismatch own_id parity; do $scenario; done
 drain_begin
 for scenario in drain_round_trip reburst reset_while_draining backlog; do $scenario; done
 crash_end
+all_envs
 room rough
 pair --drainer off
 poison
