@@ -157,7 +157,8 @@ Test(buffered, nobody_can_have_leased_it)
 {
     struct run_id id = buffered_run("k");
     struct run_change beat = { .kind = RUN_HEARTBEAT, .lease_ms = -1, .token = token_of(1) };
-    expect(change(&s, &id, beat), OUTCOME_LOST);
+    struct asked lost = expect(change(&s, &id, beat), OUTCOME_LOST);
+    cr_assert(lost.rows.count == 1 && run_id_eq(&lost.rows.rows[0]->id, &id)); /* as in the ledger */
 }
 
 Test(buffered, a_replay_is_a_new_run)

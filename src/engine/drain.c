@@ -115,9 +115,11 @@ static void look_later(struct drainer *d)
 static void reached(struct drainer *d, bool away)
 {
     struct engine *e = engine_of(d);
-    d->away = away ? d->away + 1 : 0;
-    if (away)
-        d->hold_ms = e->loop->now_ms + back_off_ms(e->rng, d->away, AWAY_MS_FIRST, AWAY_MS_MAX);
+    int64_t now_ms = e->loop->now_ms;
+    if (!away)
+        d->away = 0;
+    else if (d->hold_ms <= now_ms) /* else another round has found out just now */
+        d->hold_ms = now_ms + back_off_ms(e->rng, ++d->away, AWAY_MS_FIRST, AWAY_MS_MAX);
 }
 
 static void settled(struct op *op, void *ctx)
@@ -472,9 +474,8 @@ int drainer_init(struct runs *r)
     list_init(&d->rounds);
     timer_init(&d->timer, timer_fired);
     timer_init(&d->count_timer, count_timer);
-    if (!r->config.drains) return 0;
-    timer_set(e->loop, &d->timer, e->loop->now_ms);
-    timer_set(e->loop, &d->count_timer, e->loop->now_ms);
+    if (r->config.drains) timer_set(e->loop, &d->timer, e->loop->now_ms);
+    if (r->config.watches) timer_set(e->loop, &d->count_timer, e->loop->now_ms);
     return 0;
 }
 
