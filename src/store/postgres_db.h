@@ -159,6 +159,8 @@ int64_t pgdb_now_ms(void); /* monotonic */
 
 /* One statement, one transaction, one round trip. */
 int pgdb_query(struct pgdb *db, struct pg_statement *statement, struct err *reterr);
+/* ... that changes nothing: a connection that turns out to be stale costs one more try. */
+int pgdb_read(struct pgdb *db, struct pg_statement *statement, struct err *reterr);
 
 /* Several statements in one transaction, one round trip, with time-outs, committed durably. */
 int pgdb_transact(struct pgdb *db, struct pg_statement *statements, size_t count,
@@ -170,6 +172,10 @@ int pgdb_script(struct pgdb *db, const char *sql, struct err *reterr);
 /* Columns of a binary result; 0 and empty where it is NULL. */
 int64_t pg_number(const PGresult *r, int row, int column);
 struct bytes pg_bytes(const PGresult *r, int row, int column);
+
+enum { CHUNK_BYTES = 8 << 20 }; /* of values in one transaction */
+
+void op_refuse(struct op *op, const struct err *err);
 
 /* Answers a PING that wants to know what the server says of itself. */
 int postgres_facts(struct pgdb *db, struct op *op, struct err *reterr);

@@ -17,8 +17,8 @@
 --
 --   hash   ''                    META
 --          't'                   whose turn was last: an env with its length
---          'h' name              HEADER and the key, in redis.lua, too
---          'r' name              the run, as it came; never written again
+--          'h' name              HEADER, the key, and a short run; in redis.lua, too
+--          'r' name              a run that is not short, as it came; never written again
 --          'c' name              what was changed since
 --          'k' env key           id of the entry that has the key
 --   index  'i' name              by id: those that are not written
@@ -37,8 +37,8 @@ local call, pack, unpack, byte, sub, char =
 
 local OP = '<BBI8i8c16I4I4' -- kind, flags, rev, lease_ms, token, limit, env_limit
 local META = '<c8I8' -- epoch, lost with the entries; seq of the last
-local HEADER, HEADER_BYTES = '<BI8I4i8>I8<i8i8c16', 61
-    -- state, rev, attempts, accepted_at_ms, seq, until_ms, lease_ms, token
+local HEADER, HEADER_BYTES = '<BI8I4i8>I8<i8i8c16I2', 63
+    -- state, rev, attempts, accepted_at_ms, seq, until_ms, lease_ms, token, bytes of the key
 local ENTRY = '<BI8I4i8BI4' -- as it is told: state, rev, attempts, accepted_at_ms, bytes of env and run
 
 local QUEUED, LEASED, WRITTEN = 1, 2, 3
@@ -66,22 +66,24 @@ end
 
 -- The entry in hand.
 local e = { name = '', state = 0, rev = 0, attempts = 0, accepted_at_ms = 0, seq = 0, until_ms = 0,
-    lease_ms = 0, token = '', key = '' }
+    lease_ms = 0, token = '', key = '', run = '' }
 
 -- Is there one that counts?
 local function take(name)
     local raw = call('HGET', buffer, 'h' .. name)
     if not raw or #raw < HEADER_BYTES then return false end
     e.name = name
-    e.state, e.rev, e.attempts, e.accepted_at_ms, e.seq, e.until_ms, e.lease_ms, e.token =
+    local key_len
+    e.state, e.rev, e.attempts, e.accepted_at_ms, e.seq, e.until_ms, e.lease_ms, e.token, key_len =
         unpack(HEADER, raw)
-    e.key = sub(raw, HEADER_BYTES + 1)
+    e.key = sub(raw, HEADER_BYTES + 1, HEADER_BYTES + key_len)
+    e.run = sub(raw, HEADER_BYTES + key_len + 1)
     return e.state ~= WRITTEN or now_ms < e.until_ms
 end
 
 local function put()
     call('HSET', buffer, 'h' .. e.name, pack(HEADER, e.state, e.rev, e.attempts, e.accepted_at_ms,
-        e.seq, e.until_ms, e.lease_ms, e.token) .. e.key)
+        e.seq, e.until_ms, e.lease_ms, e.token, #e.key) .. e.key .. e.run)
 end
 
 local function name_of(env, id)
@@ -111,8 +113,9 @@ end
 
 -- As callers are told of it.
 local function entry()
-    local found = call('HMGET', buffer, 'r' .. e.name, 'c' .. e.name)
-    local run, changes = found[1] or '', found[2] or ''
+    local run, changes = e.run, ''
+    if run == '' then run = call('HGET', buffer, 'r' .. e.name) or '' end
+    if e.rev > 0 then changes = call('HGET', buffer, 'c' .. e.name) or '' end
     local state = e.state
     if state == LAPSED or state == LEASED and not is_leased() then state = QUEUED end
     return pack(ENTRY, state, e.rev, e.attempts, e.accepted_at_ms, byte(e.name), #run)
@@ -164,7 +167,7 @@ local function append(q)
     if not take(name_of(q.env, q.a)) or e.state == WRITTEN then return { ABSENT, 0, 0, 0 } end
     if is_leased() then return { IN_PROGRESS, 0, 0, 0 } end
     if e.rev ~= q.rev then return { CONFLICT, 0, 0, 0 } end
-    local changes = call('HGET', buffer, 'c' .. e.name) or ''
+    local changes = e.rev > 0 and call('HGET', buffer, 'c' .. e.name) or ''
     e.rev = e.rev + 1
     if q.flags == FREES_KEY then free_key() end
     call('HSET', buffer, 'c' .. e.name, changes .. q.b)
@@ -174,23 +177,29 @@ end
 
 -- ---- what drainers do ----
 
--- What was leased and has lapsed is queued again, in front. Its token still settles it.
+-- What was leased and has lapsed is queued again, in front. Its token still settles it. Gives whether
+-- all of them had.
 local function requeue(members)
     for _, member in ipairs(members) do
         if not take(sub(member, 10)) or place() ~= member then
             call('ZREM', index, member)
         elseif is_leased() then
-            return
+            return false
         else
             become(LAPSED, e.token, 0)
         end
     end
+    return #members > 0
+end
+
+local function last_leased(most)
+    return call('ZREVRANGEBYLEX', index, '(m', '[l', 'LIMIT', 0, most)
 end
 
 -- At one end of them are those that have lapsed, at the other those of a clock that went back.
 local function requeue_lapsed(most)
     requeue(range('[l', '(l' .. be(now_ms + 1), most))
-    requeue(call('ZREVRANGEBYLEX', index, '(m', '[l', 'LIMIT', 0, 1))
+    if requeue(last_leased(1)) then requeue(last_leased(most)) end
 end
 
 -- Leases for one op: what it has so far, and of which envs.

@@ -9,6 +9,8 @@
  *   L1 Every change of a run is one atomic, conditional step, decided on what is stored, by the clock
  *      of the ledger.
  *   L2 (env, id) is unique, also across aliases; (env, task, key) is unique among those that hold it.
+ *   L3 Of the active runs of a queue with one ordering key, one at a time is leased: the one that
+ *      executes, as long as it does, else the one with the lowest id, due or not.
  * Buffer (CAP_BUFFER): entries are bytes to it. It knows their id, env and key, and what became of
  * them:
  *
@@ -68,8 +70,9 @@ struct run_ask {
     struct bytes tag;     /* only those that have it, if not empty */
 
     /* out; outcome in op->out.outcome:
-     *   PUT     OK: written, or there already (put tells); CACHED, MISMATCH: `rows` has who has the
-     *           key; LOST: too late. A PUT that drains is always OK; `rows` has the run that counts.
+     *   PUT     OK: written, or there already (put tells); `rows` has it. CACHED, MISMATCH: `rows` has
+     *           who has the key, or the id. LOST: too late. A PUT that drains is always OK;
+     *           `rows` has the run that counts.
      *   GET     OK or ABSENT. By an alias: the canonical run, with `canonical` set to its own id.
      *   CHANGE  OK, ABSENT, LOST, REFUSED, CONFLICT; `rows` has the run as it is now (not if ABSENT)
      *   RESET   OK: `rows` has the run that had the key; ABSENT: nobody had it

@@ -38,7 +38,7 @@ CREATE TABLE IF NOT EXISTS runs (
     key bytea NOT NULL DEFAULT '',
     ordering_key bytea NOT NULL DEFAULT '',
     fingerprint bytea NOT NULL DEFAULT '',
-    token bytea NOT NULL DEFAULT '', -- executing: of the lease
+    token bytea NOT NULL DEFAULT '', -- of the last lease; empty: there was none
     tags bytea NOT NULL DEFAULT '',  -- one length byte and the text, each
     metadata bytea NOT NULL DEFAULT '',
     output bytea NOT NULL DEFAULT '',
@@ -316,10 +316,9 @@ BEGIN
         END IF;
         RETURN QUERY
         UPDATE runs r
-        SET rev = r.rev + 1, state = 4, finished_at_ms = moment, lease_until_ms = 0, token = '',
+        SET rev = r.rev + 1, state = 4, finished_at_ms = moment, lease_until_ms = 0,
             error = '"its workers vanished: the lease lapsed more often than is allowed"',
-            due_at_ms = NULL, gone_at_ms = greatest(moment + 2592000000,
-                CASE WHEN r.key_held THEN r.key_until_ms END)
+            due_at_ms = NULL, gone_at_ms = moment + 2592000000
         FROM generate_subscripts(picked, 1) AS i
         WHERE r.ctid = picked[i] AND r.state = 2 AND r.stalls >= 5
         RETURNING moment, NULL::bigint, r.*;
