@@ -37,7 +37,10 @@ static void one(struct crowd *crowd, const char *key, struct burst *b)
 {
     double begin = now_s();
     b->answered = b->winners = 0;
-    for (size_t i = 0; i < crowd->count; i++) trigger_key(&crowd->clients[i], key, begin);
+    for (size_t i = 0; i < crowd->count; i++) {
+        trigger_key(&crowd->clients[i], key, begin);
+        client_flush(&crowd->clients[i]);
+    }
     while (b->answered < crowd->count) crowd_turn(crowd, 1000, answered, b);
     must(b->winners == 1, "have one winner");
     printf("{");

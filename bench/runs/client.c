@@ -16,7 +16,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { EVENTS = 256, TEXT_BYTES = 512, KEY_BYTES = 22 };
+enum { EVENTS = 256, TEXT_BYTES_MAX = 200, KEY_BYTES = 22 };
 
 static const char payload[] = "{\"value\":\"thirty-two bytes of canonical an\"}";
 static const uint64_t walk = 0x9e3779b97f4a7c15;
@@ -43,16 +43,22 @@ static void die(const struct client *c, const char *what)
 
 /* ---- asking ---- */
 
+void client_flush(struct client *c)
+{
+    if (c->out_len && write(c->fd, c->out, c->out_len) != (ssize_t)c->out_len) die(c, "write");
+    c->out_len = 0;
+}
+
 void trigger_key(struct client *c, const char *key, double asked_s)
 {
-    char text[TEXT_BYTES];
-    int len = snprintf(text, sizeof text,
+    if (sizeof c->out - c->out_len < TEXT_BYTES_MAX) client_flush(c);
+    int len = snprintf(c->out + c->out_len, sizeof c->out - c->out_len,
                        "*5\r\n$12\r\nONCE.TRIGGER\r\n$5\r\nbench\r\n$%zu\r\n%s\r\n$3\r\nKEY\r\n"
                        "$%zu\r\n%s\r\n",
                        sizeof payload - 1, payload, strlen(key), key);
-    must(c->in_flight < IN_FLIGHT_MAX, "ask for more on one connection");
+    must(c->in_flight < IN_FLIGHT_MAX && len < TEXT_BYTES_MAX, "ask for more at once");
     c->asked_s[(c->first + c->in_flight++) % IN_FLIGHT_MAX] = asked_s;
-    if (write(c->fd, text, (size_t)len) != len) die(c, "write");
+    c->out_len += (size_t)len;
 }
 
 static uint64_t fresh(void)
@@ -118,6 +124,7 @@ void crowd_turn(struct crowd *crowd, int wait_ms, on_answer *call, void *ctx)
         if (n <= 0) die(c, "read");
         c->len += (size_t)n;
         while (take(c, &answer)) call(c, &answer, ctx);
+        client_flush(c);
     }
 }
 

@@ -1,4 +1,4 @@
-/* load.c - new triggers, one after the other on each connection: for so long, or so many. */
+/* load.c - new triggers, so many at a time on each connection: for so long, or so many. */
 #include "bench/runs/triggers.h"
 
 #include <stdio.h>
@@ -28,20 +28,22 @@ static void answered(struct client *c, const struct answer *a, void *ctx)
     trigger_new(c, now);
 }
 
-static void start(struct crowd *crowd, char *port, size_t clients, struct run *run)
+static void start(struct crowd *crowd, char *port, size_t clients, size_t depth,
+                  struct run *run)
 {
     run->took_s = malloc(SAMPLES_MAX * sizeof *run->took_s);
     must(run->took_s, "begin");
     crowd_open(crowd, &port, 1, clients);
-    for (size_t i = 0; i < clients && run->asked < run->count; i++, run->asked++)
-        trigger_new(&crowd->clients[i], now_s());
+    for (size_t i = 0; i < clients * depth && run->asked < run->count; i++, run->asked++)
+        trigger_new(&crowd->clients[i % clients], now_s());
+    for (size_t i = 0; i < clients; i++) client_flush(&crowd->clients[i]);
 }
 
-void load(char *port, size_t clients, double seconds, const char *where)
+void load(char *port, size_t clients, size_t depth, double seconds, const char *where)
 {
     struct crowd crowd;
     struct run run = { .count = SIZE_MAX, .where = where };
-    start(&crowd, port, clients, &run);
+    start(&crowd, port, clients, depth, &run);
     for (double end = now_s() + warm_s; now_s() < end;)
         crowd_turn(&crowd, 1000, answered, &run);
     run.answered = 0;
@@ -53,12 +55,12 @@ void load(char *port, size_t clients, double seconds, const char *where)
            quantile_ms(run.took_s, samples, 0.5), quantile_ms(run.took_s, samples, 0.99));
 }
 
-void fill(char *port, size_t clients, size_t count)
+void fill(char *port, size_t clients, size_t depth, size_t count)
 {
     struct crowd crowd;
     struct run run = { .count = count, .where = "buffer" };
     double begin = now_s();
-    start(&crowd, port, clients, &run);
+    start(&crowd, port, clients, depth, &run);
     while (run.answered < count) crowd_turn(&crowd, 1000, answered, &run);
     printf("{\"accepted\":%zu,\"rate\":%.1f}\n", count, (double)count / (now_s() - begin));
 }

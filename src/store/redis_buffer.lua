@@ -9,7 +9,8 @@
 --         settle  '', '', SETTLEs
 --         list    env, id to begin behind
 --         stats
--- gives now_ms, epoch ('': there is no buffer), then per op: outcome, three numbers, entries
+-- gives now_ms, epoch ('': there is no buffer), then per op: outcome, three numbers, entries; or the
+--       outcome alone
 --
 -- The buffer is a hash, its index a sorted set in which all scores are zero: members are in order of
 -- their bytes. What an entry is called, its name, is env and id with the length of the env in front,
@@ -65,13 +66,35 @@ if now_ms == 0 then
     now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
 end
 
+local known = {} -- by field; false: it is not there
+
+-- Those who look for a key are many, and most find nothing: for them alone, nothing else of this is
+-- made.
+do
+    local fields, answers, alone, miss = { '' }, { now_ms, '' }, true, true
+    for at = 2, #ARGV, 4 do
+        local kind, flags = byte(ARGV[at], 1, 2)
+        if kind == GET and flags == BY_KEY then
+            local env = ARGV[at + 1]
+            fields[#fields + 1] = 'k' .. char(#env) .. env .. ARGV[at + 2]
+            answers[#answers + 1] = ABSENT
+        else
+            alone = false
+        end
+    end
+    local found = call('HMGET', buffer, _G.unpack(fields))
+    for i = 1, #fields do known[fields[i]] = found[i] end
+    for i = 2, #fields do miss = miss and not found[i] end
+    if found[1] then answers[2] = unpack(META, found[1]) end
+    if alone and miss then return answers end
+end
+
 local function be(n)
     return pack('>I8', n)
 end
 
 -- ---- reading and writing ----
 
-local known = {} -- by field; false: it is not there
 local sets, drops, adds, rems = {}, {}, {}, {} -- to be written
 local freed, freed_by = {}, {} -- fields of keys, and who lets go of them
 
@@ -220,19 +243,17 @@ end
 
 -- ---- one entry ----
 
-local absent = { ABSENT, 0, 0, 0 }
-
 local function get(q)
     local id = q.a
     if q.flags == BY_KEY then id = field('k' .. name_of(q.env, q.a)) end
-    if not id or not take(name_of(q.env, id)) then return absent end
-    if q.flags == BY_KEY and e.state == WRITTEN then return absent end
+    if not id or not take(name_of(q.env, id)) then return ABSENT end
+    if q.flags == BY_KEY and e.state == WRITTEN then return ABSENT end
     return { OK, 0, 0, 0, entry() }
 end
 
 -- A lease that has lapsed ends here: whoever had it has not seen the change, and must not settle.
 local function append(q)
-    if not take(name_of(q.env, q.a)) or e.state == WRITTEN then return absent end
+    if not take(name_of(q.env, q.a)) or e.state == WRITTEN then return ABSENT end
     if is_leased() then return { IN_PROGRESS, 0, 0, 0 } end
     if e.rev ~= q.rev then return { CONFLICT, 0, 0, 0 } end
     local changes = e.rev > 0 and field('c' .. e.name) or ''
@@ -440,29 +461,16 @@ local function stats()
     return { OK, queued + lapsed, leased, age_ms }
 end
 
--- Those who look for a key are many, and most find nothing.
-local function know_keys()
-    local keys = {}
-    for at = 2, #ARGV, 4 do
-        local kind, flags = byte(ARGV[at], 1, 2)
-        if kind == GET and flags == BY_KEY then
-            keys[#keys + 1] = 'k' .. name_of(ARGV[at + 1], ARGV[at + 2])
-        end
-    end
-    know(keys)
-end
-
 local kinds = { get, append, leases, settle, list, stats } -- as enum buffer_kind has them
 local LEASE, SETTLE = 3, 4
 
-local meta = call('HGET', buffer, '')
+local meta = known['']
 local answers = { now_ms, meta and unpack(META, meta) or '' }
 local q = { flags = 0, rev = 0, lease_ms = 0, token = '', limit = 0, env_limit = 0, env = '', a = '',
     b = '' }
 local untidy = 0
 
 call('ZCARD', index) -- whatever else it is, it says so before anything is written
-know_keys()
 for at = 2, #ARGV, 4 do
     local kind
     kind, q.flags, q.rev, q.lease_ms, q.token, q.limit, q.env_limit = unpack(OP, ARGV[at])
