@@ -97,7 +97,7 @@ BEGIN
     FROM generate_subscripts(ids, 1) AS i
     CROSS JOIN LATERAL (
         SELECT r.ctid, r.* FROM runs r WHERE r.env = envs[i] AND r.id = ids[i] OFFSET 0) AS r
-    WHERE r.canonical_id IS NULL;
+    WHERE ids[i] <> '' AND r.canonical_id IS NULL;
     RETURN QUERY
     SELECT NULL::bigint, NULL::bigint, i, a.changes, r.*
     FROM generate_subscripts(ids, 1) AS i
@@ -106,7 +106,7 @@ BEGIN
         WHERE a.env = envs[i] AND a.id = ids[i] OFFSET 0) AS a
     CROSS JOIN LATERAL (
         SELECT r.ctid, r.* FROM runs r WHERE r.env = a.env AND r.id = a.canonical_id OFFSET 0) AS r
-    WHERE a.canonical_id IS NOT NULL;
+    WHERE ids[i] <> '' AND a.canonical_id IS NOT NULL;
     RETURN QUERY
     SELECT NULL::bigint, NULL::bigint, i, NULL::bigint, r.*
     FROM generate_subscripts(ids, 1) AS i
