@@ -473,8 +473,9 @@ int drainer_init(struct runs *r)
     timer_init(&d->timer, timer_fired);
     timer_init(&d->count_timer, count_timer);
     if (!r->config.drains) return 0;
-    timer_set(e->loop, &d->timer, e->loop->now_ms);
-    timer_set(e->loop, &d->count_timer, e->loop->now_ms);
+    int64_t first_ms = e->loop->now_ms + r->config.drain_after_ms;
+    timer_set(e->loop, &d->timer, first_ms);
+    timer_set(e->loop, &d->count_timer, first_ms);
     return 0;
 }
 

@@ -15,6 +15,7 @@ static struct once *open_fresh(void)
     struct once *o;
     snprintf(url, sizeof url, "sqlite:%s/runs-%u.db?sync=off", oom_dir(), files++);
     config.ledger = url;
+    config.flags = ONCE_RUNS;
     config.patience_ms = 0;
     CHECK(once_open(&config, &o, NULL) == 0);
     return o;
