@@ -489,6 +489,12 @@ ONCE_API int once_run_heartbeat(struct once *o, const struct once_run_args *in,
 ONCE_API int once_run_return(struct once *o, const struct once_run_args *in,
                              struct once_run_answer *ret_answer);
 
+/* Moves everything that is in the buffer now into the ledger; *ret_drained, which may be NULL, is how
+ * much that was. Handles that stay open do so by themselves: this is for whoever wants it done, and
+ * to know. ONCE_EUNAVAILABLE: the ledger is away; what was not moved stays in the buffer. With a url
+ * it is ONCE_EUNSUPPORTED: the daemon does it. One at a time. */
+ONCE_API int once_drain(struct once *o, uint64_t *ret_drained, struct once_error *reterr);
+
 /* ---- listing and upkeep ---- */
 
 struct once_row {

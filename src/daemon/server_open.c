@@ -46,6 +46,7 @@ static int take_gate(const struct server_config *config, struct runs_config *run
     runs->gate.window_ms = runs->all_gate.window_ms = config->gate_window_ms;
     runs->gate.hold_ms = runs->all_gate.hold_ms = config->gate_hold_ms;
     runs->all_gate.threshold = config->gate_all_threshold;
+    runs->looks_up_gates = true;
     runs->drains = config->drainer;
     runs->drain_rate = config->drainer_rate;
     int r = gate_check(&runs->gate, reterr);

@@ -55,7 +55,7 @@ static int open_planes(struct once *o, struct err *reterr)
 static int open_engine(struct once *o, struct err *reterr)
 {
     struct runs_config runs = RUNS_CONFIG_INIT;
-    runs.drains = o->config.flags & ONCE_RUNS;
+    runs.looks_up_gates = runs.drains = o->config.flags & ONCE_RUNS;
     runs.drain_after_ms = DRAIN_AFTER_MS;
     struct engine_config config = { .value_bytes_max = o->config.value_bytes_max,
                                     .waiters_max = (size_t)o->config.waiters_max,

@@ -525,6 +525,72 @@ Test(lib_runs, a_call_is_told_once_and_never_inside_its_start)
     cr_expect(get.calls == 1);
 }
 
+/* ---- bursts ---- */
+
+enum { BURST = 150 };
+
+struct burst {
+    size_t told, buffered;
+    struct id ids[BURST];
+};
+
+static void tell_burst(void *ctx, int result, struct once_run_answer *answer)
+{
+    struct burst *b = ctx;
+    cr_assert(result == 0 && answer->outcome == ONCE_OK, "%s", answer->error.text);
+    memcpy(b->ids[b->told].text, answer->run->id, sizeof b->ids[0].text);
+    b->told++;
+    b->buffered += answer->buffered != 0;
+    once_run_answer_clear(answer);
+}
+
+static bool is_buffered(const struct id *id)
+{
+    struct once_run_args in = about(id);
+    struct once_run_answer a;
+    cr_assert(once_run_get(once, &in, &a) == 0 && a.outcome == ONCE_OK);
+    bool buffered = a.buffered;
+    once_run_answer_clear(&a);
+    return buffered;
+}
+
+Test(lib_runs, a_burst_is_buffered_and_draining_moves_all_of_it)
+{
+    struct once_trigger in = task("t");
+    struct burst b = { 0 };
+    struct once_error error;
+    uint64_t drained = 0;
+    reopen_hosted();
+    for (int i = 0; i < BURST; i++)
+        cr_assert(once_trigger_start(once, &in, tell_burst, &b, NULL, &error) == 0);
+    while (b.told < BURST) {
+        struct pollfd p = { .fd = once_fd(once), .events = POLLIN };
+        poll(&p, 1, (int)once_timeout_ms(once));
+        once_process(once);
+    }
+    cr_expect(b.buffered == BURST - 100);
+    cr_assert(once_drain(once, &drained, &error) == 0, "%s", error.text);
+    cr_expect(drained <= b.buffered);
+    for (int i = 0; i < BURST; i++) cr_expect(!is_buffered(&b.ids[i]));
+    cr_assert(once_drain(once, &drained, &error) == 0);
+    cr_expect(drained == 0);
+}
+
+Test(lib_runs, draining_needs_a_buffer)
+{
+    struct once_config config = ONCE_CONFIG_INIT;
+    struct once_error error;
+    once_close(once);
+    open_handle(0);
+    cr_expect(once_drain(once, NULL, &error) == ONCE_EUNSUPPORTED);
+    cr_expect(strstr(error.text, "ONCE_RUNS"));
+    once_close(once);
+    config.url = "once://127.0.0.1:1";
+    cr_assert(once_open(&config, &once, &error) == 0);
+    cr_expect(once_drain(once, NULL, &error) == ONCE_EUNSUPPORTED);
+    cr_expect(strstr(error.text, "by itself"));
+}
+
 Test(lib_runs, a_waiting_lease_can_be_canceled)
 {
     struct once_run_lease in = ONCE_RUN_LEASE_INIT;
