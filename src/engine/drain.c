@@ -327,6 +327,7 @@ static void leased(struct op *op, void *ctx)
         bool last = r->regular && d->regular == 1;
         round_free(r);
         if (last || err.code) tell(d, &err);
+        if (d->done && d->regular) return; /* the other round goes on, and nobody has to wait */
         if (!d->stopping) look_later(d);
         return;
     }
