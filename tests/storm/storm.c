@@ -515,24 +515,30 @@ static void *client_run(void *ctx)
     return NULL;
 }
 
-/* Every run that there is, whoever was told of it. */
-static void list_all(struct client *c)
+/* One page; a daemon that is not there yet is asked again. */
+static bool list_page(struct client *c, char before[31])
 {
     struct once_run_query in = ONCE_RUN_QUERY_INIT;
     struct once_run_answer answer;
-    char before[31] = "";
+    struct asked a = { .act = "list", .begin_us = now_us(), .final = true };
     in.env = once_str(c->storm->env);
     in.limit = 500;
-    do {
-        struct asked a = { .act = "list", .begin_us = now_us(), .final = true };
-        in.before = before[0] ? before : NULL;
-        int r = once_run_list(handle(c), &in, &answer);
-        if (r) record(c, &a, r, &answer, NULL);
-        for (size_t i = 0; !r && i < answer.count; i++)
-            record(c, &a, 0, &answer, answer.runs[i]);
-        strcpy(before, r ? "" : answer.next);
-        once_run_answer_clear(&answer);
-    } while (before[0]);
+    in.before = before[0] ? before : NULL;
+    int r = -1;
+    for (int tries = 200; r && tries > 0; tries--)
+        come_back(c, r = once_run_list(handle(c), &in, &answer));
+    if (r) record(c, &a, r, &answer, NULL);
+    for (size_t i = 0; !r && i < answer.count; i++) record(c, &a, 0, &answer, answer.runs[i]);
+    strcpy(before, r ? "" : answer.next);
+    once_run_answer_clear(&answer);
+    return before[0];
+}
+
+/* Every run that there is, whoever was told of it. */
+static void list_all(struct client *c)
+{
+    char before[31] = "";
+    while (list_page(c, before)) continue;
 }
 
 /* ---- the process ---- */
