@@ -1,6 +1,7 @@
 /* storm.c - many clients of daemons that are killed, and what each of them was told about runs.
  *
  *   storm --out FILE [--seed N] [--env NAME] [--clients N] [--runs N] once://DAEMON...
+ *   storm --out FILE [--env NAME] --list 1 once://DAEMON...
  *
  * Opens the library through its public door, twice for every daemon, and plays clients on threads:
  * they trigger (with a key that others use, with an id of their own, with neither), add tags,
@@ -13,7 +14,7 @@
  *
  * On SIGUSR1 the faults are over: the clients work on everything that is left, and every id that
  * anybody was ever told is asked for until its run is final and in the ledger, or the time is up.
- * Then all runs are listed. Without a signal it ends after ten minutes. */
+ * Without a signal it ends after ten minutes. With --list it only lists all runs there are. */
 #include "base/check.h"
 #include "base/err.h"
 #include "base/random.h"
@@ -77,7 +78,7 @@ struct client {
 
 static struct storm storm = { .seed = 1, .env = "storm", .runs_max = 5000 };
 static struct client clients[CLIENTS_MAX];
-static int64_t client_count = 16;
+static int64_t client_count = 16, lists;
 static atomic_int over;
 static atomic_int_fast64_t made; /* runs, about */
 
@@ -535,10 +536,12 @@ static bool list_page(struct client *c, char before[31])
 }
 
 /* Every run that there is, whoever was told of it. */
-static void list_all(struct client *c)
+static void list_all(void)
 {
+    struct client c = { .storm = &storm };
     char before[31] = "";
-    while (list_page(c, before)) continue;
+    rng_seeded_init(&c.rng, (uint64_t)storm.seed);
+    while (list_page(&c, before)) continue;
 }
 
 /* ---- the process ---- */
@@ -573,6 +576,8 @@ static int options_take(int argc, char **argv, const char **ret_out)
             client_count = strtoll(value, NULL, 10);
         else if (strcmp(argv[at], "--runs") == 0)
             storm.runs_max = strtoll(value, NULL, 10);
+        else if (strcmp(argv[at], "--list") == 0)
+            lists = strtoll(value, NULL, 10);
         else
             return -1;
     }
@@ -608,9 +613,11 @@ int main(int argc, char **argv)
         for (int i = 0; i < HANDLES_PER_DAEMON; i++)
             if (!open_url(&storm, argv[at])) return 1;
     storm.start_us = now_us();
-    clients_run();
-    if (over) list_all(&clients[0]);
+    if (lists)
+        list_all();
+    else
+        clients_run();
     for (size_t i = 0; i < storm.handles; i++) once_close(storm.once[i]);
     free(storm.told);
-    return over ? 0 : 1;
+    return over || lists ? 0 : 1;
 }
