@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """check.py [--lease MS] HISTORY... - is what many clients were told about runs true?
 
-Reads the lines that storm.c writes and says what is violated, one line each; the exit status is 1
+Reads the lines that record.c writes and says what is violated, one line each; the exit status is 1
 then. Nothing in here knows how an answer came about. Every call has a beginning and an end on one
 clock, and took effect in between. One that ended in !ambiguous takes effect at any later time, or
 never; every other error has promised that nothing was changed, and is taken at its word.

@@ -1,98 +1,26 @@
-/* storm.c - many clients of daemons that are killed, and what each of them was told about runs.
- *
- *   storm --out FILE [--seed N] [--env NAME] [--clients N] [--runs N] once://DAEMON...
- *
- * Opens the library through its public door, twice for every daemon, and plays clients on threads:
- * they trigger (with a key that others use, with an id of their own, with neither), add tags,
- * increment, cancel, replay, reset, read, lease, complete, fail, return, stall. Most of it is about runs that were
- * triggered a moment ago, which are in the buffer or on their way out of it. It blows and calms down
- * every second or so, so that the gate trips and lets pass again.
- *
- * Every answer is a line (see record()). An error is one, too: whether anything may have happened is
- * for the checker to know (check.py).
- *
- * On SIGUSR1 the faults are over: the clients work on everything that is left, and every id that
- * anybody was ever told is asked for until its run is final and in the ledger, or the time is up.
- * Then all runs are listed. Without a signal it ends after ten minutes. */
-#include "base/check.h"
-#include "base/err.h"
-#include "base/random.h"
+/* client.c - what a client does: triggers (with a key that others use, with an id of its own, with
+ * neither), adds tags, increments, cancels, replays, resets, reads, leases, completes, fails, returns,
+ * stalls. Most of it is about runs that were triggered a moment ago, which are in the buffer or on
+ * their way out of it. It blows and calms down every second or so, so that the gate trips and lets
+ * pass again. */
+#include "tests/storm/storm.h"
 
-#include <once/once.h>
-
-#include <fcntl.h>
 #include <inttypes.h>
-#include <pthread.h>
-#include <signal.h>
-#include <stdatomic.h>
-#include <stdbool.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 enum {
-    CLIENTS_MAX = 64,
-    HANDLES_MAX = 8,
-    HANDLES_PER_DAEMON = 2,
-    IDS_MAX = 200000,
     RECENT = 60, /* those that most of it is about */
     TAGS = 6,    /* fewer than a run may have, also after a merge */
     KEYS_PER_WINDOW = 3,
     WINDOW_MS = 250,
     BLOWS_MS = 900, /* of every ... */
     WEATHER_MS = 1500,
-    LEASE_MS = 1500,
+    LEASE_MS = 1500, /* check.py reckons with it */
     LEASES_MAX = 8,
-    LINE_BYTES_MAX = 1200,
-    LIMIT_S = 600,
-    SETTLE_S = 75, /* a drainer that was killed has its entries for 30 s, a claim its key */
+    SETTLE_S = 75, /* a drainer that was killed has its entries for 30 s, a trigger its key */
 };
-
-struct told {
-    char id[31];
-    bool settled;
-};
-
-struct storm {
-    struct once *once[HANDLES_MAX];
-    size_t handles;
-    const char *env;
-    int64_t seed, runs_max, start_us;
-    int fd;
-    pthread_mutex_t lock; /* of all below */
-    struct told *told;
-    size_t count;
-};
-
-struct client {
-    struct storm *storm;
-    int index;
-    pthread_t thread;
-    struct rng_seeded rng;
-    size_t handle;
-    unsigned outputs;
-};
-
-static struct storm storm = { .seed = 1, .env = "storm", .runs_max = 5000 };
-static struct client clients[CLIENTS_MAX];
-static int64_t client_count = 16;
-static atomic_int over;
-static atomic_int_fast64_t made; /* runs, about */
-
-static void on_signal(int number)
-{
-    (void)number;
-    over = 1;
-}
-
-static int64_t now_us(void)
-{
-    struct timespec ts;
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (int64_t)ts.tv_sec * 1000000 + ts.tv_nsec / 1000;
-}
 
 static void pass_ms(int64_t ms)
 {
@@ -139,70 +67,6 @@ static bool some_id(struct client *c, char id[31])
     return count > 0;
 }
 
-/* ---- lines ---- */
-
-struct asked {
-    const char *act;
-    const char *id;    /* that it is about; NULL: none */
-    const char *what;  /* key, tag, output, ...; NULL: nothing */
-    const char *token; /* NULL: none */
-    int64_t begin_us;
-    bool final;
-};
-
-static long counter_of(const struct once_run *r)
-{
-    char text[64];
-    size_t len = r->metadata.len < sizeof text - 1 ? r->metadata.len : sizeof text - 1;
-    if (len) memcpy(text, r->metadata.data, len);
-    text[len] = '\0';
-    const char *at = strstr(text, "\"n\":");
-    return at ? strtol(at + 4, NULL, 10) : 0;
-}
-
-static int put_tags(char *out, const struct once_run *r)
-{
-    int len = 0;
-    for (size_t i = 0; i < r->tag_count; i++)
-        len += sprintf(out + len, "%s%.*s", i ? "," : "", (int)r->tags[i].len,
-                       (const char *)r->tags[i].data);
-    if (!r->tag_count) len = sprintf(out, "-");
-    return len;
-}
-
-static const char *or_dash(const char *text)
-{
-    return text && *text ? text : "-";
-}
-
-#define WORD(b) (b).len ? (int)(b).len : 1, (b).len ? (const char *)(b).data : "-"
-
-/* act begin end id what token outcome flags, and of the run in the answer: id canonical status
- * counter tags fence token output key payload queue ordering-key. Tabs between them, "-" is nothing. */
-static void record(const struct client *c, const struct asked *a, int r,
-                   const struct once_run_answer *answer, const struct once_run *run)
-{
-    char line[LINE_BYTES_MAX], tags[300] = "-";
-    int len = snprintf(
-        line, sizeof line, "%s\t%" PRId64 "\t%" PRId64 "\t%s\t%s\t%s\t%s%s\t.%s%s%s", a->act,
-        a->begin_us, now_us(), or_dash(a->id), or_dash(a->what), or_dash(a->token),
-        r ? "!" : "", r ? err_name(r) : once_outcome_name(answer->outcome),
-        !r && answer->buffered ? "b" : "", !r && answer->degraded ? "d" : "",
-        a->final ? "f" : "");
-    if (run) {
-        put_tags(tags, run);
-        len +=
-            snprintf(line + len, sizeof line - (size_t)len,
-                     "\t%s\t%s\t%s\t%ld\t%s\t%" PRIu64 "\t%s\t%.*s\t%.*s\t%.*s\t%.*s\t%.*s",
-                     run->id, or_dash(run->canonical_id), run->status_name, counter_of(run),
-                     tags, run->fence, or_dash(run->token), WORD(run->output), WORD(run->key),
-                     WORD(run->payload), WORD(run->queue), WORD(run->ordering_key));
-    }
-    CHECK(len > 0 && (size_t)len < sizeof line - 1);
-    line[len++] = '\n';
-    CHECK(write(c->storm->fd, line, (size_t)len) == len);
-}
-
 /* A daemon that does not answer is left for another one. */
 static void come_back(struct client *c, int r)
 {
@@ -241,9 +105,9 @@ static int trigger_once(struct client *c, const struct once_trigger *in, const c
     a.token = in->payload.data; /* what was asked for: a key never leads to something else */
     int r = once_trigger(handle(c), in, &answer);
     const struct once_run *run = r ? NULL : answer.run;
-    record(c, &a, r, &answer, run);
+    record(c->storm, &a, r, &answer, run);
     if (run && answer.outcome != ONCE_MISMATCH) remember(c->storm, run->id);
-    if (run && answer.outcome == ONCE_OK) made++;
+    if (run && answer.outcome == ONCE_OK) c->storm->made++;
     once_run_answer_clear(&answer);
     return r;
 }
@@ -253,7 +117,7 @@ static void play_trigger(struct client *c)
     struct once_trigger in = ONCE_TRIGGER_INIT;
     char key[40] = "", id[31] = "";
     int64_t what = below(c, 100);
-    if (made >= c->storm->runs_max) what = 0;
+    if (c->storm->made >= c->storm->runs_max) what = 0;
     if (what < 40) key_name(c, key, sizeof key);
     if (what >= 85) own_id(c, id);
     in.env = once_str(c->storm->env);
@@ -287,7 +151,7 @@ static int about(struct client *c, about_fn *fn, const struct asked *a,
     in.token = a->token;
     asked.begin_us = now_us();
     int r = fn(handle(c), &in, &answer);
-    record(c, &asked, r, &answer, r ? NULL : answer.run);
+    record(c->storm, &asked, r, &answer, r ? NULL : answer.run);
     int outcome = r ? r : answer.outcome;
     once_run_answer_clear(&answer);
     come_back(c, r);
@@ -333,7 +197,7 @@ static void play_replay(struct client *c, const char *id)
     in.id = id;
     int r = once_run_replay(handle(c), &in, &answer);
     const struct once_run *run = r ? NULL : answer.run;
-    record(c, &a, r, &answer, run);
+    record(c->storm, &a, r, &answer, run);
     if (run) remember(c->storm, run->id);
     once_run_answer_clear(&answer);
     come_back(c, r);
@@ -407,9 +271,9 @@ static size_t play_work(struct client *c, bool final)
     in.wait_ms = !final && chance(c, 50) ? 200 : 0;
     a.begin_us = now_us();
     int r = once_run_lease(handle(c), &in, &answer);
-    if (r) record(c, &a, r, &answer, NULL);
+    if (r) record(c->storm, &a, r, &answer, NULL);
     for (; !r && count < answer.count; count++) {
-        record(c, &a, 0, &answer, answer.runs[count]);
+        record(c->storm, &a, 0, &answer, answer.runs[count]);
         strcpy(got[count].id, answer.runs[count]->id);
         strcpy(got[count].token, answer.runs[count]->token);
         got[count].last = answer.runs[count]->attempts_max == 1;
@@ -440,7 +304,7 @@ static void play_about(struct client *c, int64_t what)
         play_get(c, id);
 }
 
-static void play(struct client *c)
+void client_play(struct client *c)
 {
     bool blows = (now_us() - c->storm->start_us) / 1000 % WEATHER_MS < BLOWS_MS;
     int64_t what = below(c, 100);
@@ -472,7 +336,7 @@ static bool settle(struct client *c, const char *id, bool last)
     int r = once_run_get(handle(c), &in, &answer);
     bool settled = !r && answer.run && is_final(answer.run->status) && !answer.buffered;
     bool absent = !r && answer.outcome == ONCE_ABSENT;
-    if (settled || absent || last) record(c, &a, r, &answer, r ? NULL : answer.run);
+    if (settled || absent || last) record(c->storm, &a, r, &answer, r ? NULL : answer.run);
     once_run_answer_clear(&answer);
     come_back(c, r);
     return settled || absent;
@@ -483,7 +347,7 @@ static size_t settle_all(struct client *c, bool last)
 {
     struct storm *s = c->storm;
     size_t left = 0;
-    for (size_t i = (size_t)c->index; i < s->count; i += (size_t)client_count) {
+    for (size_t i = (size_t)c->index; i < s->count; i += (size_t)s->clients) {
         struct told *t = &s->told[i];
         if (t->settled) continue;
         t->settled = settle(c, t->id, last);
@@ -492,7 +356,7 @@ static size_t settle_all(struct client *c, bool last)
     return left;
 }
 
-static void play_final(struct client *c)
+void client_settle(struct client *c)
 {
     int64_t limit_us = now_us() + (int64_t)SETTLE_S * 1000000;
     for (size_t left = 1; left && now_us() < limit_us;) {
@@ -503,108 +367,28 @@ static void play_final(struct client *c)
     settle_all(c, true);
 }
 
-static pthread_barrier_t all_here;
-
-static void *client_run(void *ctx)
-{
-    struct client *c = ctx;
-    int64_t limit_us = now_us() + (int64_t)LIMIT_S * 1000000;
-    while (!over && now_us() < limit_us) play(c);
-    pthread_barrier_wait(&all_here); /* nobody is told another id from now on */
-    if (over) play_final(c);
-    return NULL;
-}
-
-/* Every run that there is, whoever was told of it. */
-static void list_all(struct client *c)
+/* One page; a daemon that is not there yet is asked again. */
+static bool list_page(struct client *c, char before[31])
 {
     struct once_run_query in = ONCE_RUN_QUERY_INIT;
     struct once_run_answer answer;
-    char before[31] = "";
+    struct asked a = { .act = "list", .begin_us = now_us(), .final = true };
     in.env = once_str(c->storm->env);
     in.limit = 500;
-    do {
-        struct asked a = { .act = "list", .begin_us = now_us(), .final = true };
-        in.before = before[0] ? before : NULL;
-        int r = once_run_list(handle(c), &in, &answer);
-        if (r) record(c, &a, r, &answer, NULL);
-        for (size_t i = 0; !r && i < answer.count; i++)
-            record(c, &a, 0, &answer, answer.runs[i]);
-        strcpy(before, r ? "" : answer.next);
-        once_run_answer_clear(&answer);
-    } while (before[0]);
+    in.before = before[0] ? before : NULL;
+    int r = -1;
+    for (int tries = 200; r && tries > 0; tries--)
+        come_back(c, r = once_run_list(handle(c), &in, &answer));
+    if (r) record(c->storm, &a, r, &answer, NULL);
+    for (size_t i = 0; !r && i < answer.count; i++)
+        record(c->storm, &a, 0, &answer, answer.runs[i]);
+    strcpy(before, r ? "" : answer.next);
+    once_run_answer_clear(&answer);
+    return before[0];
 }
 
-/* ---- the process ---- */
-
-static bool open_url(struct storm *s, const char *url)
+void client_list(struct client *c)
 {
-    struct once_config config = ONCE_CONFIG_INIT;
-    struct once_error error;
-    config.url = url;
-    config.patience_ms = 1500;
-    CHECK(s->handles < HANDLES_MAX);
-    if (once_open(&config, &s->once[s->handles], &error) < 0) {
-        fprintf(stderr, "storm: %s: %s\n", url, error.text);
-        return false;
-    }
-    s->handles++;
-    return true;
-}
-
-static int options_take(int argc, char **argv, const char **ret_out)
-{
-    int at = 1;
-    for (; at + 1 < argc && strncmp(argv[at], "--", 2) == 0; at += 2) {
-        const char *value = argv[at + 1];
-        if (strcmp(argv[at], "--out") == 0)
-            *ret_out = value;
-        else if (strcmp(argv[at], "--env") == 0)
-            storm.env = value;
-        else if (strcmp(argv[at], "--seed") == 0)
-            storm.seed = strtoll(value, NULL, 10);
-        else if (strcmp(argv[at], "--clients") == 0)
-            client_count = strtoll(value, NULL, 10);
-        else if (strcmp(argv[at], "--runs") == 0)
-            storm.runs_max = strtoll(value, NULL, 10);
-        else
-            return -1;
-    }
-    return at;
-}
-
-static void clients_run(void)
-{
-    CHECK(!pthread_barrier_init(&all_here, NULL, (unsigned)client_count));
-    for (int i = 0; i < client_count; i++) {
-        struct client *c = &clients[i];
-        *c = (struct client){ .storm = &storm, .index = i, .handle = (size_t)i };
-        rng_seeded_init(&c->rng, (uint64_t)storm.seed * 100 + (uint64_t)i);
-        CHECK(!pthread_create(&c->thread, NULL, client_run, c));
-    }
-    for (int i = 0; i < client_count; i++) pthread_join(clients[i].thread, NULL);
-}
-
-int main(int argc, char **argv)
-{
-    const char *out = NULL;
-    int at = options_take(argc, argv, &out);
-    if (at < 0 || at == argc || !out || client_count < 1 || client_count > CLIENTS_MAX) {
-        fprintf(stderr, "usage: storm --out FILE [--seed N] [--env NAME] [--clients N] "
-                        "[--runs N] once://DAEMON...\n");
-        return 2;
-    }
-    storm.fd = open(out, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
-    storm.told = calloc(IDS_MAX, sizeof *storm.told);
-    CHECK(storm.fd >= 0 && storm.told && !pthread_mutex_init(&storm.lock, NULL));
-    signal(SIGUSR1, on_signal);
-    for (; at < argc; at++)
-        for (int i = 0; i < HANDLES_PER_DAEMON; i++)
-            if (!open_url(&storm, argv[at])) return 1;
-    storm.start_us = now_us();
-    clients_run();
-    if (over) list_all(&clients[0]);
-    for (size_t i = 0; i < storm.handles; i++) once_close(storm.once[i]);
-    free(storm.told);
-    return over ? 0 : 1;
+    char before[31] = "";
+    while (list_page(c, before)) continue;
 }
