@@ -133,6 +133,7 @@ $(eval $(call suite,schedule,))
 $(eval $(call suite,sim,))
 $(eval $(call suite,threads,))
 $(eval $(call suite,fault,))
+$(eval $(call suite,storm,))
 $(eval $(call suite,crowd,))
 $(eval $(call suite,oom,$(addprefix -Wl$(comma)--wrap=,malloc calloc realloc free strdup strndup)))
 
@@ -157,6 +158,10 @@ $(BUILD)/bench/fleet: $(call obj,$(wildcard bench/fleet/*.c) bench/clients.c ben
 	$(Q)$(CC) $(LDFLAGS_ALL) $^ $(LIBS) -o $@
 
 $(BUILD)/bench/pairs: $(call obj,$(wildcard bench/doors/*.c))
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(LDFLAGS_ALL) $^ -o $@
+
+$(BUILD)/bench/triggers: $(call obj,$(wildcard bench/runs/*.c))
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(LDFLAGS_ALL) $^ -o $@
 
@@ -186,12 +191,12 @@ run: packages-run ## install what is missing, build, show it at work, start the 
 stop: ## end the daemon that make run has started
 	@tools/daemon stop $(BUILD)/daemon
 
-.PHONY: test unit conform model sim schedule oom museum e2e crowd fault fuzz san memcheck check docs
+.PHONY: test unit conform model sim schedule oom museum e2e crowd fault storm fuzz san memcheck check docs
 test: packages-test ## install what is missing and run every test
 	@$(MAKE) --no-print-directory -j2 all
 	@tests/run
 
-unit conform model sim schedule oom museum e2e crowd fault fuzz san memcheck check docs: packages-test
+unit conform model sim schedule oom museum e2e crowd fault storm fuzz san memcheck check docs: packages-test
 	@SEEDS=$(SEEDS) tests/run $@
 unit: ## tests beside the code
 conform: ## one suite that every store passes
@@ -203,6 +208,7 @@ museum: ## real bugs, each of which must be caught
 e2e: ## real processes, real signals; install, examples, command line
 crowd: ## ten thousand connections and five thousand who wait, on one daemon
 fault: ## real servers killed, hung and cut off under real clients
+storm: ## runs, while daemons and everything behind them are killed; MINUTES=n goes on, SEED=n repeats
 fuzz: ## coverage-guided, FUZZ_SECONDS=n per target
 san: ## the suites under ASan+UBSan, TSan and valgrind
 memcheck: ## every unit and conform test under valgrind (a quarter of an hour)
@@ -219,7 +225,8 @@ packages-bench:
 	@tools/packages bench
 	@command -v npm >/dev/null || tools/packages node
 bench: packages-test packages-bench ## ratios against baselines and peers of the same run; ONLY=name
-	@$(MAKE) --no-print-directory -j2 $(BUILD)/bench/core $(BUILD)/bench/fleet $(BUILD)/bench/pairs $(BUILD)/once
+	@$(MAKE) --no-print-directory -j2 $(BUILD)/bench/core $(BUILD)/bench/fleet $(BUILD)/bench/pairs $(BUILD)/bench/triggers \
+		$(BUILD)/once
 	@bench/run $(BUILD)/bench $(ONLY)
 
 .PHONY: bench-docs

@@ -155,6 +155,7 @@ static void start_job(struct worker *w, const struct once_run *run)
     struct err err;
     struct job *j = free_job(w);
     CHECK(j);
+    hide_line(w); /* it is drawn again with the new count */
     w->running++;
     w->taken++;
     int r = job_start(j, &w->plan, run, &err);

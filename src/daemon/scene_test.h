@@ -22,7 +22,7 @@ enum { SCENE_VALUE_BYTES_MAX = 1024 };
 
 struct scene {
     struct world world;
-    struct store *store; /* faulty, on that */
+    struct store *store; /* faulty, on the one that was named */
     struct engine *engine;
     uv_loop_t uv;
     struct conns conns;

@@ -34,6 +34,7 @@ struct runs_config {
     bool watches;       /* counts the buffer, and looks up gates that operators have set */
     size_t drain_batch; /* entries leased at once */
     int64_t drain_lease_ms;
+    int64_t drain_after_ms; /* the first look, unless something is accepted here before */
     int64_t drain_rate;     /* entries a second at most; 0: as many as the ledger takes */
     int64_t change_wait_ms; /* how long a change waits for a drainer that has its run */
 };

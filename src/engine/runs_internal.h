@@ -38,6 +38,7 @@ struct trigger {
     void (*after)(struct run_call *); /* what follows a release */
     struct link at_gate;              /* waits for the gate */
     bool diverted;
+    bool outlived; /* an entry has the key, of a run that has lost it in the ledger, which decides */
     uint8_t key_frame[RUN_KEY_FRAME_BYTES_MAX];
 };
 
@@ -149,6 +150,7 @@ int bursts_init(struct runs *r);
 void bursts_fini(struct runs *r);
 /* c->then is called with c->trigger.diverted set. */
 void burst_ask(struct run_call *c);
+bool burst_keeps(const struct run_call *c); /* is there a gate that may divert, or counts? */
 
 /* ---- overrides.c ---- */
 

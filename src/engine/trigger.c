@@ -6,7 +6,8 @@
  *
  * The key is resolved under the claim, not before it: what is found then cannot be outdated by a
  * claim that is granted later, and one look serves both. The buffer is asked before the ledger: what
- * a drainer moves in between is found at its end. What a claim was answered with is a hint; the
+ * a drainer moves in between is found at its end. What is found there is looked up in the ledger, too:
+ * a drainer that died may have put it there. What a claim was answered with is a hint; the
  * run itself is looked up. A hint that leads nowhere (its run has FAILED, its key has expired or was
  * reset, coord remembers what was lost) is dropped if it still is what was seen, and the claim is tried
  * again.
@@ -225,7 +226,7 @@ static void found(struct run_call *c, const struct run *run, bool buffered, bool
     }
     t->owns = false;
     lease_end(c->engine, &t->token);
-    struct request in = { .token = t->token, .value = id, .retain_ms = HINT_MS };
+    struct request in = { .token = t->token, .value = id, .retain_ms = -1 }; /* as claimed */
     run_submit_keyed(c, VERB_PUBLISH, &t->key, &in, published);
     blob_unref(id);
 }
@@ -356,7 +357,7 @@ static void accept(struct run_call *c)
     c->buffer.run = buf_bytes(&c->packed);
     c->buffer.unclaimed = !t->owns;
     c->buffer.frees_key = false;
-    struct request in = { .token = t->token, .value = id, .retain_ms = HINT_MS };
+    struct request in = { .token = t->token, .value = id, .retain_ms = -1 }; /* as claimed */
     run_submit_keyed(c, VERB_ACCEPT, &t->key, &in, accept_answered);
     blob_unref(id);
 }
@@ -371,13 +372,19 @@ static void gate_answered(struct run_call *c)
         put(c);
 }
 
+static bool has_gate(const struct run_call *c)
+{
+    if (c->degraded || !has(c->engine, CAP_GATE) || !has(c->engine, CAP_BUFFER)) return false;
+    return burst_keeps(c);
+}
+
 static void nobody_has_it(struct run_call *c)
 {
     c->then = gate_answered;
-    if (c->degraded || !has(c->engine, CAP_GATE) || !has(c->engine, CAP_BUFFER))
-        put(c);
-    else
+    if (has_gate(c) && !c->trigger.outlived)
         burst_ask(c);
+    else
+        put(c);
 }
 
 /* ---- a hint that leads nowhere ---- */
@@ -442,13 +449,46 @@ static void looked_up(struct run_call *c, struct op *op)
         unresolved(c);
 }
 
+/* What has the key is found by whoever puts a run there, too: nothing else depends on it if there is
+ * no gate, which counts only those that make one. A hint is looked up, and so is an id. */
+static bool puts_at_once(const struct run_call *c)
+{
+    enum outcome said = c->trigger.claimed;
+    bool hint = said == OUTCOME_CACHED || said == OUTCOME_MISMATCH;
+    return !hint && !c->trigger.by_id && !has_gate(c);
+}
+
 static void look_in_ledger(struct run_call *c)
 {
     const struct run *r = &c->args.run;
+    if (puts_at_once(c)) {
+        nobody_has_it(c);
+        return;
+    }
     c->ask.id = c->trigger.by_id ? r->id : (struct run_id){ 0 };
     c->ask.task = r->task;
     c->ask.key = r->key;
     run_submit(c, VERB_RUN_GET, looked_up);
+}
+
+/* The entry, unless the ledger knows more of it: a drainer may have put it there and died before it
+ * said so. Then the run may be done, or have FAILED, for as long as the entry looks as if it waited. */
+static void entry_checked(struct run_call *c, struct op *op)
+{
+    struct run run;
+    if (op->err.code) {
+        fail_with(c, &op->err);
+    } else if (op->out.outcome == OUTCOME_ABSENT) {
+        if (entry_run(c, c->buffer.entries.rows[0], &run))
+            fail_with(c, &(struct err){ ERR_NOMEM, "out of memory; nothing was changed" });
+        else
+            meet(c, &run, true);
+    } else if (c->trigger.by_id || run_holds_key(c->ask.rows.rows[0], c->ask.now_ms)) {
+        meet(c, c->ask.rows.rows[0], false);
+    } else {
+        c->trigger.outlived = true;
+        look_in_ledger(c);
+    }
 }
 
 static void entry_looked_up(struct run_call *c, struct op *op)
@@ -458,10 +498,12 @@ static void entry_looked_up(struct run_call *c, struct op *op)
     bool there = !op->err.code && op->out.outcome == OUTCOME_OK;
     const struct entry *entry = there ? c->buffer.entries.rows[0] : NULL;
     if (entry && entry->state != ENTRY_WRITTEN && !entry_run(c, entry, &run) &&
-        (c->trigger.by_id || run_holds_key(&run, wall_ms(c->engine))))
-        meet(c, &run, true);
-    else
+        (c->trigger.by_id || run_holds_key(&run, wall_ms(c->engine)))) {
+        c->ask.id = entry->id;
+        run_submit(c, VERB_RUN_GET, entry_checked);
+    } else {
         look_in_ledger(c);
+    }
 }
 
 static void resolve(struct run_call *c)
@@ -474,6 +516,7 @@ static void resolve(struct run_call *c)
         look_in_ledger(c);
         return;
     }
+    c->trigger.outlived = false;
     c->buffer.id = c->trigger.by_id ? c->args.run.id : (struct run_id){ 0 };
     run_submit(c, VERB_ENTRY_GET, entry_looked_up);
 }
@@ -562,14 +605,15 @@ void trigger_like(struct run_call *c, const struct run *run)
         run_fail(c, err.code, err.text);
         return;
     }
-    c->args.run = (struct run){ .id = c->args.run.id, /* of the new one, if it has one already */
-                                .task = like->task,
-                                .queue = like->queue,
-                                .payload = like->payload,
-                                .ordering_key = like->ordering_key,
-                                .tags = like->tags,
-                                .metadata = like->metadata,
-                                .attempts_max = like->attempts_max };
+    c->args.run =
+        (struct run){ .id = c->args.run.id, /* of the new one, if it has one already */
+                      .task = like->task,
+                      .queue = like->queue,
+                      .payload = like->payload,
+                      .ordering_key = like->ordering_key,
+                      .tags = like->tags,
+                      .metadata = like->metadata,
+                      .attempts_max = like->attempts_max };
     c->args.delay_ms = -1;
     if (trigger_start(c, &err)) run_fail(c, err.code, err.text);
 }

@@ -18,7 +18,7 @@ struct memory {
     struct heap by_gone; /* next to be swept first */
     uint64_t fence_floor;
     uint64_t bytes;
-    struct gates gates;
+    struct memory_gates gates;
 };
 
 /* A record and, behind it, its key frame and fingerprint. */
@@ -218,7 +218,7 @@ static void exec_stats(struct memory *m, struct op *op, int64_t now_ms)
 
 static void exec_gate(struct memory *m, struct op *op, int64_t now_ms)
 {
-    if (gates_ask(&m->gates, op->gate, now_ms))
+    if (memory_gates_ask(&m->gates, op->gate, now_ms))
         err_set(&op->err, ERR_NOMEM, "out of memory; nothing was counted");
     else
         op->out.outcome = OUTCOME_OK;
@@ -259,7 +259,7 @@ void memory_flush(struct store *s)
     struct memory *m = (struct memory *)s;
     CHECK(s->class == &memory_class);
     drop_all(m);
-    gates_clear(&m->gates);
+    memory_gates_clear(&m->gates);
     m->fence_floor =
         0; /* a flushed cache remembers nothing; the clock keeps its fences growing */
     m->base.epoch = rng_u64(m->env.rng);
@@ -269,7 +269,7 @@ static void memory_close(struct store *s)
 {
     struct memory *m = (struct memory *)s;
     drop_all(m);
-    gates_fini(&m->gates);
+    memory_gates_fini(&m->gates);
     map_fini(&m->records);
     free(m);
 }
@@ -282,7 +282,7 @@ static int memory_open(const char *rest, const struct store_env *env, struct sto
     struct memory *m = calloc(1, sizeof *m);
     if (!m) return err_set(reterr, ERR_NOMEM, "out of memory opening memory:");
     uint64_t seed[2] = { rng_u64(env->rng), rng_u64(env->rng) };
-    if (map_init(&m->records, cell_frame, seed) || gates_init(&m->gates, seed)) {
+    if (map_init(&m->records, cell_frame, seed) || memory_gates_init(&m->gates, seed)) {
         map_fini(&m->records);
         free(m);
         return err_set(reterr, ERR_NOMEM, "out of memory opening memory:");

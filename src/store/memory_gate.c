@@ -23,13 +23,13 @@ static struct bytes cell_env(const struct map_node *n)
     return bytes_of(c->env, c->env_len);
 }
 
-int gates_init(struct gates *g, const uint64_t seed[2])
+int memory_gates_init(struct memory_gates *g, const uint64_t seed[2])
 {
     heap_init(&g->by_idle);
     return map_init(&g->by_env, cell_env, seed);
 }
 
-static void cell_drop(struct gates *g, struct cell *c)
+static void cell_drop(struct memory_gates *g, struct cell *c)
 {
     map_remove(&g->by_env, &c->node);
     heap_remove(&g->by_idle, &c->idle);
@@ -37,15 +37,15 @@ static void cell_drop(struct gates *g, struct cell *c)
     free(c);
 }
 
-void gates_clear(struct gates *g)
+void memory_gates_clear(struct memory_gates *g)
 {
     for (struct heap_node *n; (n = heap_first(&g->by_idle));)
         cell_drop(g, container_of(n, struct cell, idle));
 }
 
-void gates_fini(struct gates *g)
+void memory_gates_fini(struct memory_gates *g)
 {
-    gates_clear(g);
+    memory_gates_clear(g);
     map_fini(&g->by_env);
 }
 
@@ -80,7 +80,7 @@ static void cell_settle(struct cell *c, const struct gate_config *config, int64_
     if (g->tripped_until_ms > longest_ms) g->tripped_until_ms = longest_ms;
 }
 
-static struct cell *cell_new(struct gates *g, struct bytes env, size_t room)
+static struct cell *cell_new(struct memory_gates *g, struct bytes env, size_t room)
 {
     struct cell *c = malloc(sizeof *c + env.len);
     if (!c) return NULL;
@@ -95,7 +95,7 @@ static struct cell *cell_new(struct gates *g, struct bytes env, size_t room)
     return c;
 }
 
-static struct cell *cell_for(struct gates *g, struct bytes env, size_t room)
+static struct cell *cell_for(struct memory_gates *g, struct bytes env, size_t room)
 {
     struct map_node *n = map_find(&g->by_env, env);
     if (!n) return cell_new(g, env, room);
@@ -105,7 +105,7 @@ static struct cell *cell_for(struct gates *g, struct bytes env, size_t room)
 }
 
 /* A gate whose times have all left the window, and which is not tripped, is as good as a new one. */
-static void drop_idle(struct gates *g, int64_t now_ms)
+static void drop_idle(struct memory_gates *g, int64_t now_ms)
 {
     struct heap_node *n;
     for (int i = 0; i < GATES_DROPPED_MAX && (n = heap_first(&g->by_idle)); i++) {
@@ -121,7 +121,7 @@ static int64_t idle_at_ms(const struct cell *c, const struct gate_config *config
     return left_ms > c->gate.tripped_until_ms ? left_ms : c->gate.tripped_until_ms;
 }
 
-int gates_ask(struct gates *g, struct gate_ask *ask, int64_t now_ms)
+int memory_gates_ask(struct memory_gates *g, struct gate_ask *ask, int64_t now_ms)
 {
     const struct gate_config *config = &ask->config;
     CHECK(config->threshold >= 1 && config->threshold <= GATE_THRESHOLD_MAX);

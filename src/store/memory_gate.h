@@ -10,16 +10,16 @@
 #include "base/map.h"
 #include "store/run_op.h"
 
-struct gates {
+struct memory_gates {
     struct map by_env;
     struct heap by_idle; /* next to be of no use first */
 };
 
-int gates_init(struct gates *g, const uint64_t seed[2]); /* 0 or ERR_NOMEM */
-void gates_fini(struct gates *g);
-void gates_clear(struct gates *g);
+int memory_gates_init(struct memory_gates *g, const uint64_t seed[2]); /* 0 or ERR_NOMEM */
+void memory_gates_fini(struct memory_gates *g);
+void memory_gates_clear(struct memory_gates *g);
 
 /* 0 or ERR_NOMEM, and then nothing was counted. */
-int gates_ask(struct gates *g, struct gate_ask *ask, int64_t now_ms);
+int memory_gates_ask(struct memory_gates *g, struct gate_ask *ask, int64_t now_ms);
 
 #endif

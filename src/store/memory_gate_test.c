@@ -10,15 +10,15 @@
 static const uint64_t seed[2] = { 1, 2 };
 static const struct gate_config usual = GATE_CONFIG_INIT;
 
-static size_t passed(struct gates *g, const char *env, struct gate_config config, size_t count,
-                     int64_t now_ms)
+static size_t passed(struct memory_gates *g, const char *env, struct gate_config config,
+                     size_t count, int64_t now_ms)
 {
     struct gate_ask ask = { .env = bytes_str(env), .config = config, .count = count };
-    cr_assert(gates_ask(g, &ask, now_ms) == 0);
+    cr_assert(memory_gates_ask(g, &ask, now_ms) == 0);
     return ask.passed;
 }
 
-static void touch_many(struct gates *g, unsigned count, int64_t now_ms)
+static void touch_many(struct memory_gates *g, unsigned count, int64_t now_ms)
 {
     for (unsigned i = 0; i < count; i++) {
         char env[16];
@@ -29,19 +29,19 @@ static void touch_many(struct gates *g, unsigned count, int64_t now_ms)
 
 Test(memory_gate, idle_ones_are_dropped_as_others_are_asked)
 {
-    struct gates g;
-    cr_assert(gates_init(&g, seed) == 0);
+    struct memory_gates g;
+    cr_assert(memory_gates_init(&g, seed) == 0);
     touch_many(&g, 1000, 5000);
     cr_expect(g.by_env.count == 1000);
     for (int i = 0; i < 300; i++) passed(&g, "busy", usual, 1, 5000 + usual.window_ms);
     cr_expect(g.by_env.count == 1, "%zu are left", g.by_env.count);
-    gates_fini(&g);
+    memory_gates_fini(&g);
 }
 
 Test(memory_gate, none_is_dropped_that_still_counts)
 {
-    struct gates g;
-    cr_assert(gates_init(&g, seed) == 0);
+    struct memory_gates g;
+    cr_assert(memory_gates_init(&g, seed) == 0);
     cr_expect(passed(&g, "full", usual, 100, 5000) == 100);
     cr_expect(passed(&g, "tripped", usual, 101, 5000) == 100);
     int64_t just_before_ms = 5000 + usual.window_ms - 1;
@@ -50,7 +50,7 @@ Test(memory_gate, none_is_dropped_that_still_counts)
     just_before_ms = 5000 + usual.hold_ms - 1;
     touch_many(&g, 100, just_before_ms);
     cr_expect(passed(&g, "tripped", usual, 1, just_before_ms) == 0);
-    gates_fini(&g);
+    memory_gates_fini(&g);
 }
 
 /* Every size against every other, with a ring that has gone around: the newest are kept in order. */
@@ -58,8 +58,8 @@ Test(memory_gate, resizing_keeps_the_newest)
 {
     for (int64_t from = 1; from <= 7; from++)
         for (int64_t to = 1; to <= 7; to++) {
-            struct gates g;
-            cr_assert(gates_init(&g, seed) == 0);
+            struct memory_gates g;
+            cr_assert(memory_gates_init(&g, seed) == 0);
             struct gate_config config = { .threshold = from, .window_ms = 1000 };
             for (int64_t ms = 0; ms < 10; ms++) passed(&g, "e", config, 1, 5000 + ms);
             config.threshold = to;
@@ -69,7 +69,7 @@ Test(memory_gate, resizing_keeps_the_newest)
             size_t free_now = (size_t)(to - kept);
             cr_expect(passed(&g, "e", config, 10, first_ms + 999) == free_now, "%lld to %lld",
                       (long long)from, (long long)to);
-            gates_fini(&g);
+            memory_gates_fini(&g);
         }
 }
 

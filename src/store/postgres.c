@@ -20,20 +20,17 @@
  *
  * The connection is in postgres_db.c, rows in postgres_rows.c, the schema in postgres/. */
 #include "base/check.h"
+#include "store/postgres_guess.h"
 #include "store/postgres_memo.h"
 #include "store/postgres_runs.h"
 
 #include <stdlib.h>
 
 enum {
-    CHUNK_BYTES = 8 << 20, /* of values in one transaction */
-    DECISION_MS = 1000,    /* how old a decision may be when it is carried out ... */
-    GRACE_MS = 60000,      /* ... and how long a row is kept after it is gone: much longer */
-    ANCHOR_MS = 500,       /* how long the server's clock may be reckoned from ours */
-    GATHER_OPS = 128,      /* beyond that, what a commit costs by itself is little per row */
-    GATHER_US = 100,       /* a quarter of what a small commit takes */
-    NEW_ALL = 256,
-    SURE_PAUSE_MAX = 255,
+    GRACE_MS =
+        60000, /* how long a row is kept after it is gone: much longer than DECISION_MS */
+    GATHER_OPS = 128,       /* beyond that, what a commit costs by itself is little per row */
+    GATHER_US = 100,        /* a quarter of what a small commit takes */
     DROPPED_PER_CLAIM = 20, /* the sweep removes so many dropped ones beside each claim */
 };
 
@@ -43,14 +40,10 @@ struct postgres {
     struct clock wall;
     bool wall_rules;
     struct moment at;     /* of the decisions that are being made */
-    int64_t read_ms;      /* the server's clock at the last read ... */
-    int64_t read_mono_ms; /* ... and ours when its answer came; 0: never */
     int64_t epoch, floor; /* as last read */
     uint64_t used_fence;  /* the highest one that was dropped here */
     bool guessing;        /* in the first round: nothing was read */
-    unsigned sure_after;  /* so many batches take no key for surely new ... */
-    unsigned sure_pause;  /* ... and this many the next time that was wrong */
-    unsigned claims_new;  /* of the last claims, how many were of new keys: 0 to NEW_ALL */
+    struct guess guess;   /* about claims of new keys */
     struct memos memos;
     size_t slot_count;
     struct slot slots[BATCH_MAX];
@@ -63,12 +56,6 @@ struct postgres {
 static struct postgres *postgres_of(struct store *s)
 {
     return container_of(s, struct postgres, base);
-}
-
-static void op_refuse(struct op *op, const struct err *err)
-{
-    op_clear_answer(op);
-    op->err = *err;
 }
 
 /* ---- slots ---- */
@@ -133,16 +120,9 @@ static int take_moment(struct postgres *s, const PGresult *q, struct err *reterr
         return err_set(reterr, ERR_CORRUPT, "postgres: the row of the table meta is missing");
     s->epoch = pg_number(q, 0, READ_EPOCH);
     s->floor = pg_number(q, 0, READ_FLOOR);
-    s->read_ms = pg_number(q, 0, READ_NOW);
-    s->read_mono_ms = pgdb_now_ms();
-    set_moment(s, s->read_ms);
+    guess_anchor(&s->guess, pg_number(q, 0, READ_NOW));
+    set_moment(s, s->guess.read_ms);
     return 0;
-}
-
-/* A running average. */
-static void note_claim(struct postgres *s, bool new)
-{
-    s->claims_new = (s->claims_new * 15 + (new ? NEW_ALL : 0) + 8) / 16;
 }
 
 static int take_rows(struct postgres *s, const PGresult *q, struct err *reterr)
@@ -153,19 +133,9 @@ static int take_rows(struct postgres *s, const PGresult *q, struct err *reterr)
             return err_set(reterr, ERR_CORRUPT, "postgres: an answer to another question");
         struct slot *slot = s->keys.slots[n - 1];
         slot_decode(slot, q, row, READ_ROW);
-        if (slot->first == VERB_CLAIM) note_claim(s, !slot->stored);
+        if (slot->first == VERB_CLAIM) guess_note(&s->guess, !slot->stored);
     }
     return 0;
-}
-
-/* Reading changes nothing, so a connection that turns out to be stale costs one more try. */
-static int read_query(struct postgres *s, struct pg_statement *read, struct err *reterr)
-{
-    int r = pgdb_query(&s->db, read, reterr);
-    if (!r || pgdb_late(&s->db)) return r;
-    if (s->db.failed != PG_LOST && s->db.failed != PG_AGAIN) return r;
-    r = pgdb_begin(&s->db, reterr);
-    return r ? r : pgdb_query(&s->db, read, reterr);
 }
 
 /* Without unsettled slots only the moment. */
@@ -179,7 +149,7 @@ static int read_slots(struct postgres *s, struct err *reterr)
     struct pg_params params = { .count = 0 };
     rows_params(&s->keys, ROWS_KEY + 1, &params);
     struct pg_statement read = { PGSQL_READ, &params };
-    int r = read_query(s, &read, reterr);
+    int r = pgdb_read(&s->db, &read, reterr);
     if (!r) r = take_moment(s, read.result, reterr);
     if (!r) r = take_rows(s, read.result, reterr);
     PQclear(read.result);
@@ -215,11 +185,11 @@ static void decide(struct postgres *s, struct op **ops, size_t count)
 
 /* A claim is of a new key, if the last ones were; what we wrote is still there. If the write
  * finds it so, the read was saved; if not, it is made. */
-static bool guess(struct postgres *s, struct slot *slot)
+static bool guess_slot(struct postgres *s, struct slot *slot)
 {
     slot_forget(slot);
     if (slot->first == VERB_CLAIM)
-        return s->claims_new > NEW_ALL / 2 && !memo_has(&s->memos, slot->frame);
+        return guess_new(&s->guess) && !memo_has(&s->memos, slot->frame);
     if (!verb_info[slot->first].writes) return false;
     return memo_recall(&s->memos, slot);
 }
@@ -228,10 +198,11 @@ static bool guess(struct postgres *s, struct slot *slot)
  * answer: it has to be read. */
 static void decide_guessed(struct postgres *s, struct op **ops, size_t count)
 {
-    int64_t since_ms = pgdb_now_ms() - s->read_mono_ms;
-    if (s->read_mono_ms == 0 || (since_ms > ANCHOR_MS && !s->wall_rules)) return;
-    set_moment(s, s->read_ms + (since_ms > 0 ? since_ms - 1 : 0)); /* never ahead of it */
-    for (size_t i = 0; i < s->slot_count; i++) s->slots[i].guessed = guess(s, &s->slots[i]);
+    int64_t now_ms;
+    if (!guess_now_ms(&s->guess, s->wall_rules, &now_ms)) return;
+    set_moment(s, now_ms);
+    for (size_t i = 0; i < s->slot_count; i++)
+        s->slots[i].guessed = guess_slot(s, &s->slots[i]);
     for (size_t i = 0; i < count; i++)
         if (s->slot_of[i]->guessed) decide_op(s, s->slot_of[i], ops[i]);
 }
@@ -274,7 +245,7 @@ static void forget_unwritten(struct postgres *s)
 {
     for (size_t i = 0; i < s->writes.count; i++) {
         struct slot *slot = s->writes.slots[i];
-        if (slot->guessed && slot->first == VERB_CLAIM) note_claim(s, slot->settled);
+        if (slot->guessed && slot->first == VERB_CLAIM) guess_note(&s->guess, slot->settled);
         if (!slot->settled) memo_drop(&s->memos, slot->frame);
     }
 }
@@ -292,7 +263,7 @@ static int64_t lowest_new_fence(const struct postgres *s)
 /* When the decision was made, and how old it may be; what it was based on; the rows. */
 static void write_params(struct postgres *s, struct pg_params *p)
 {
-    bool surely = s->guessing && s->sure_after == 0;
+    bool surely = s->guessing && guess_surely(&s->guess);
     pg_param_number(p, s->wall_rules ? 0 : s->at.now_ms);
     pg_param_number(p, s->wall_rules ? INT64_MAX : DECISION_MS);
     pg_param_number(p, s->epoch);
@@ -350,20 +321,6 @@ static int write_changed(struct postgres *s, struct err *reterr)
     return r ? r : any_unsettled(s);
 }
 
-/* A key that is surely new and is not undoes the whole batch: after that, none is for a while.
- */
-static void pace_guesses(struct postgres *s, bool taken)
-{
-    if (s->sure_after) {
-        s->sure_after--;
-    } else if (taken) {
-        s->sure_pause = s->sure_pause < SURE_PAUSE_MAX ? s->sure_pause * 2 + 1 : SURE_PAUSE_MAX;
-        s->sure_after = s->sure_pause;
-    } else {
-        s->sure_pause /= 2;
-    }
-}
-
 static int first_round(struct postgres *s, struct op **ops, size_t count, struct err *reterr)
 {
     for (size_t i = 0; i < count; i++) op_clear_answer(ops[i]);
@@ -371,7 +328,7 @@ static int first_round(struct postgres *s, struct op **ops, size_t count, struct
     s->guessing = true;
     int r = write_changed(s, reterr);
     s->guessing = false;
-    pace_guesses(s, r > 0 && s->db.failed == PG_TAKEN);
+    guess_pace(&s->guess, r > 0 && s->db.failed == PG_TAKEN);
     return r;
 }
 
@@ -603,7 +560,7 @@ static int settle(struct postgres *s, const struct store_env *env, struct err *r
     int r = pgdb_open(&s->db, env->rng, reterr);
     if (!r) r = postgres_schema_settle(&s->db, reterr);
     if (!r) r = read_slots(s, reterr);
-    s->base.epoch = (uint64_t)s->epoch;
+    s->base.epoch = s->runs.epoch = (uint64_t)s->epoch;
     s->base.connects = s->db.connects;
     return r;
 }
@@ -622,6 +579,7 @@ static int postgres_open(const char *rest, const struct store_env *env,
     rows_init(&s->writes);
     int r = postgres_options_parse(rest, &s->db.options, reterr);
     s->base.lanes = (unsigned)s->db.options.connections;
+    s->base.readers = s->base.lanes > 1;
     if (s->base.lanes > 1) /* alone, the server would wait, too */
         s->base.gather = (struct gather){ .ops = GATHER_OPS, .us = GATHER_US };
     s->base.timeout_ms = s->db.options.timeout_ms;

@@ -216,6 +216,15 @@ int pgdb_query(struct pgdb *db, struct pg_statement *statement, struct err *rete
     return r ? r : collect(db, &statement->result, reterr);
 }
 
+int pgdb_read(struct pgdb *db, struct pg_statement *statement, struct err *reterr)
+{
+    int r = pgdb_query(db, statement, reterr);
+    if (!r || pgdb_late(db)) return r;
+    if (db->failed != PG_LOST && db->failed != PG_AGAIN) return r;
+    r = pgdb_begin(db, reterr);
+    return r ? r : pgdb_query(db, statement, reterr);
+}
+
 int pgdb_script(struct pgdb *db, const char *sql, struct err *reterr)
 {
     PGresult *result = NULL;
@@ -510,4 +519,10 @@ int64_t pg_number(const PGresult *r, int row, int column)
 struct bytes pg_bytes(const PGresult *r, int row, int column)
 {
     return bytes_of(PQgetvalue(r, row, column), (size_t)PQgetlength(r, row, column));
+}
+
+void op_refuse(struct op *op, const struct err *err)
+{
+    op_clear_answer(op);
+    op->err = *err;
 }

@@ -55,11 +55,16 @@
     X(PGSQL_RUNS_LEASE, "SELECT * FROM @.runs_lease($1, $2, $3, $4, $5, $6)")                  \
     X(PGSQL_RUNS_LIST,                                                                         \
       "SELECT moment.now_ms, r.* FROM (SELECT @.clock_ms() AS now_ms) AS moment"               \
-      " LEFT JOIN LATERAL (SELECT * FROM @.runs WHERE env = $1 AND id < $2"                    \
+      " LEFT JOIN LATERAL (SELECT s.* FROM (SELECT p.*, sum(" PGSQL_RUN_BYTES ")"              \
+      " OVER (ORDER BY id DESC) - (" PGSQL_RUN_BYTES ") AS before"                             \
+      " FROM (SELECT * FROM @.runs WHERE env = $1 AND id < $2"                                 \
       " AND canonical_id IS NULL AND ($3 = ''::bytea OR task = $3)"                            \
       " AND ($4 = ''::bytea OR queue = $4) AND ($5 = 0 OR 1::bigint << state & $5 <> 0)"       \
-      " AND ($6 = ''::bytea OR @.run_has_tag(tags, $6)) ORDER BY id DESC LIMIT $7) AS r"       \
-      " ON true ORDER BY r.id DESC")
+      " AND ($6 = ''::bytea OR @.run_has_tag(tags, $6)) ORDER BY id DESC LIMIT $7) AS p)"      \
+      " AS s WHERE before < $8) AS r ON true ORDER BY r.id DESC")
+
+/* As run_rows_add() counts them; of what is stored aside only the pointer is looked at. */
+#define PGSQL_RUN_BYTES "length(payload) + length(metadata) + length(output) + length(error)"
 
 /* The columns of claims_read() from its fifth on, with the length for the value. */
 #define PGSQL_ROW                                                                              \
@@ -159,6 +164,8 @@ int64_t pgdb_now_ms(void); /* monotonic */
 
 /* One statement, one transaction, one round trip. */
 int pgdb_query(struct pgdb *db, struct pg_statement *statement, struct err *reterr);
+/* ... that changes nothing: a connection that turns out to be stale costs one more try. */
+int pgdb_read(struct pgdb *db, struct pg_statement *statement, struct err *reterr);
 
 /* Several statements in one transaction, one round trip, with time-outs, committed durably. */
 int pgdb_transact(struct pgdb *db, struct pg_statement *statements, size_t count,
@@ -170,6 +177,10 @@ int pgdb_script(struct pgdb *db, const char *sql, struct err *reterr);
 /* Columns of a binary result; 0 and empty where it is NULL. */
 int64_t pg_number(const PGresult *r, int row, int column);
 struct bytes pg_bytes(const PGresult *r, int row, int column);
+
+enum { CHUNK_BYTES = 8 << 20 }; /* of values in one transaction */
+
+void op_refuse(struct op *op, const struct err *err);
 
 /* Answers a PING that wants to know what the server says of itself. */
 int postgres_facts(struct pgdb *db, struct op *op, struct err *reterr);

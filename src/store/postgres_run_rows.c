@@ -88,8 +88,8 @@ bool run_row_decode(const PGresult *q, int row, int column, struct run *ret_run,
     decode_numbers(q, row, column, &r);
     decode_texts(q, row, column, &r);
     if (!run_id_parse(pg_bytes(q, row, column + ROW_ID), &r.id)) return false;
-    if (r.state < RUN_QUEUED || r.state > RUN_CANCELED) return false;
-    if (token.len != (r.state == RUN_EXECUTING ? sizeof r.token.bytes : 0)) return false;
+    if (run_nonsense(&r)) return false;
+    if (token.len && token.len != sizeof r.token.bytes) return false;
     if (token.len) memcpy(r.token.bytes, token.data, token.len);
     *ret_run = r;
     *ret_rev = pg_number(q, row, column + ROW_REV);
@@ -179,13 +179,14 @@ static void add_row(struct run_columns *c, struct image_row *row)
     const struct run *r = &row->now;
     CHECK(c->count < IMAGE_ROWS_MAX && r->state >= RUN_QUEUED && r->state <= RUN_CANCELED);
     c->rows[c->count++] = row;
-    bool held = r->state == RUN_EXECUTING;
+    static const struct token none;
+    size_t token_len = token_eq(&r->token, &none) ? 0 : sizeof r->token.bytes;
     add_text(c, RUN_COL_ENV, r->env);
     add_text(c, RUN_COL_ID, run_id_bytes(&r->id));
     add_text(c, RUN_COL_PLACE, bytes_of(row->place.bytes, sizeof row->place.bytes));
     add_number(c, RUN_COL_REV, row->rev);
     add_numbers(c, r);
-    add_text(c, RUN_COL_TOKEN, bytes_of(r->token.bytes, held ? sizeof r->token.bytes : 0));
+    add_text(c, RUN_COL_TOKEN, bytes_of(r->token.bytes, token_len));
     add_large(c, RUN_COL_TAGS, r->tags, row->rev ? &row->seen_tags : NULL);
     add_large(c, RUN_COL_METADATA, r->metadata, row->rev ? &row->seen_metadata : NULL);
     add_large(c, RUN_COL_OUTPUT, r->output, row->rev ? &row->seen_output : NULL);

@@ -3,6 +3,7 @@
 #define STORE_POSTGRES_RUNS_H
 
 #include "store/postgres_decide.h"
+#include "store/postgres_guess.h"
 #include "store/postgres_run_rows.h"
 
 enum { RUN_ASKS_MAX = 2 * IMAGE_OPS_MAX, RUN_ASK_COLUMNS = 4, ALIAS_COLUMNS = 5 };
@@ -12,13 +13,9 @@ struct pgruns {
     struct clock wall, monotonic;
     bool wall_rules;
     struct run_moment at; /* of the decisions that are being made */
-    int64_t read_ms;      /* the server's clock at the last read ... */
-    int64_t read_mono_ms; /* ... and ours when its answer came; 0: never */
     uint64_t epoch;       /* as last read */
-    unsigned puts_new;    /* of the last PUTs, how many were of something new: 0 to NEW_ALL */
+    struct guess guess;   /* about PUTs of new runs with new keys */
     bool guessing;        /* in the first round */
-    unsigned sure_after;  /* so many batches take no run for surely new ... */
-    unsigned sure_pause;  /* ... and this many the next time that was wrong */
 
     struct image image;
     struct run_scratch scratch;
@@ -37,5 +34,16 @@ void pgruns_fini(struct pgruns *s); /* takes what was zeroed and never inited */
 
 /* Ops with verbs of runs, as if in order. */
 void pgruns_exec(struct pgruns *s, struct op **ops, size_t count);
+
+/* ---- its parts ---- */
+
+/* What the image says has changed. 0: all are answered; 1: some have to be read again; negative:
+ * error. */
+int pgruns_write(struct pgruns *s, struct err *reterr);
+
+enum { LEASES_MAX = 16 }; /* in one transaction */
+
+void pgruns_lease(struct pgruns *s, struct op **ops, size_t count); /* up to LEASES_MAX */
+void pgruns_list(struct pgruns *s, struct op *op);
 
 #endif

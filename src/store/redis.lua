@@ -595,7 +595,7 @@ if KEYS[2] then
     local buffer, index = KEYS[2], KEYS[3]
     local META = '<c8I8'
     local ASKED, UNCLAIMED, VALUE = '<c16i8B', 1, 2 -- token, retain_ms, flags
-    local HEADER, HEADER_BYTES = '<BI8I4i8>I8<i8i8c16', 61
+    local HEADER, HEADER_BYTES, RUN_INLINE = '<BI8I4i8>I8<i8i8c16I2', 63, 4096
     local ENTRY = '<BI8I4i8BI4'
     local QUEUED, LEASED, WRITTEN, LAPSED = 1, 2, 3, 4
     local CACHED, LOST, OK, STORED, FAILED = 2, 7, 8, 64, 255
@@ -611,14 +611,16 @@ if KEYS[2] then
     -- The answer that tells who has the key; nil: nobody.
     local function told(env, id, header, run, changes)
         if not lives(header) then return nil end
-        local state, rev, attempts, accepted_at_ms, _, until_ms, lease_ms = unpack(HEADER, header)
+        local state, rev, attempts, accepted_at_ms, _, until_ms, lease_ms, _, key_len =
+            unpack(HEADER, header)
         local left_ms = until_ms - now_ms
         if state == WRITTEN then return nil end
         if state == LAPSED or state == LEASED and (left_ms <= 0 or left_ms > lease_ms) then
             state = QUEUED
         end
+        run = run or sub(header, HEADER_BYTES + key_len + 1)
         return char(CACHED) .. pack(ENTRY, state, rev, attempts, accepted_at_ms, #env, #run)
-            .. env .. id .. run .. changes
+            .. env .. id .. run .. (changes or '')
     end
 
     local buffer_epoch, seq, known = new_epoch, 0, nil
@@ -648,19 +650,29 @@ if KEYS[2] then
         for i = 1, n do staged[asked[i]] = found[i] end
 
         local function bound_to(id)
-            if staged[r .. id] then return told(env, id, staged[h .. id], staged[r .. id], '') end
+            local header, run = staged[h .. id], staged[r .. id]
+            if header then return told(env, id, header, run, nil) end
             local found = call('HMGET', buffer, h .. id, r .. id, 'c' .. prefix .. id)
-            return told(env, id, found[1], found[2] or '', found[3] or '')
+            return told(env, id, found[1], found[2], found[3])
         end
 
         local function store(id, key, key_field, run)
             seq = seq + 1
-            local place, header_field, run_field = pack('>I8', seq), h .. id, r .. id
-            local header = NEW .. place .. NOBODY .. key
+            local place, header_field = pack('>I8', seq), h .. id
+            if staged[header_field] then -- of one that was written, and is not kept any more
+                call('HDEL', buffer, r .. id, 'c' .. prefix .. id)
+            end
+            local header = NEW .. place .. NOBODY .. char(#key % 256, (#key - #key % 256) / 256) .. key
+            if #run <= RUN_INLINE then
+                header = header .. run
+            else
+                sets[set_count + 1], sets[set_count + 2] = r .. id, run
+                staged[r .. id] = run
+                set_count = set_count + 2
+            end
             sets[set_count + 1], sets[set_count + 2] = header_field, header
-            sets[set_count + 3], sets[set_count + 4] = run_field, run
-            staged[header_field], staged[run_field] = header, run
-            set_count = set_count + 4
+            staged[header_field] = header
+            set_count = set_count + 2
             if key ~= '' then
                 sets[set_count + 1], sets[set_count + 2] = key_field, id
                 staged[key_field] = id

@@ -143,6 +143,136 @@ Test(redis_cluster, word_comes_from_every_master)
     coord_close(&coord, other);
 }
 
+/* ---- the buffer ---- */
+
+static struct run_id run_id_of(unsigned n)
+{
+    struct run_id id;
+    snprintf(id.text, sizeof id.text, "run_%026u", n);
+    return id;
+}
+
+static struct buffer_ask entry_of(const char *env, unsigned n)
+{
+    return (struct buffer_ask){ .env = bytes_str(env),
+                                .id = run_id_of(n),
+                                .key_frame = bytes_str("k"),
+                                .run = bytes_str("the run") };
+}
+
+/* ACCEPT: by the claim of "k" that owner 1 has. */
+static struct err ask_buffer(struct store *to, enum verb verb, struct buffer_ask *ask,
+                             enum outcome *ret_outcome)
+{
+    char scope[80];
+    struct asked a;
+    snprintf(scope, sizeof scope, "@%.*s", (int)ask->env.len,
+             ask->env.len ? (const char *)ask->env.data : "");
+    struct key key = key_of(scope, "k");
+    struct request in = { .token = token_of(1), .retain_ms = -1 };
+    struct op *op = op_new(verb, &key, &in);
+    op->buffer = ask;
+    asked_start(&a, to, op);
+    COORD_UNTIL(&coord, a.finished);
+    struct err err = op->err;
+    *ret_outcome = op->out.outcome;
+    asked_end(&a);
+    return err;
+}
+
+static enum outcome buffer_outcome(struct store *to, enum verb verb, struct buffer_ask *ask)
+{
+    enum outcome got;
+    struct err err = ask_buffer(to, verb, ask, &got);
+    cr_assert(err.code == 0, "%s: %s", verb_info[verb].name, err.text);
+    return got;
+}
+
+static enum outcome claim_of(const char *env, uint8_t who)
+{
+    char scope[80];
+    struct asked a;
+    snprintf(scope, sizeof scope, "@%s", env);
+    struct key key = key_of(scope, "k");
+    struct request in = { .token = token_of(who), .lease_ms = 1000, .retain_ms = 60000 };
+    asked_start(&a, s, op_new(VERB_CLAIM, &key, &in));
+    COORD_UNTIL(&coord, a.finished);
+    cr_assert(a.op->err.code == 0, "%s", a.op->err.text);
+    enum outcome got = a.op->out.outcome;
+    asked_end(&a);
+    return got;
+}
+
+static size_t lease(struct store *from, size_t limit, uint8_t who)
+{
+    struct buffer_ask ask = { .limit = limit, .token = token_of(who), .lease_ms = 1000 };
+    cr_assert(buffer_outcome(from, VERB_DRAIN_LEASE, &ask) == OUTCOME_OK);
+    size_t count = ask.entries.count;
+    buffer_ask_clear(&ask);
+    return count;
+}
+
+Test(redis_cluster, claims_and_buffer_of_an_env_share_a_slot_and_envs_are_spread)
+{
+    bool seen[SHARDS] = { false };
+    unsigned shards = 0;
+    for (unsigned i = 0; i < 300; i++) {
+        char scope[16], name[16];
+        snprintf(scope, sizeof scope, "@env-%u", i);
+        snprintf(name, sizeof name, "k%u", i * 7);
+        struct key key = key_of(scope, name);
+        struct op *op = op_new(VERB_CLAIM, &key, NULL);
+        unsigned shard = shard_of(inside(), op->frame);
+        cr_expect(shard == shard_of_env(inside(), bytes_str(scope + 1)));
+        shards += !seen[shard];
+        seen[shard] = true;
+        op_free(op);
+    }
+    cr_expect(shards > SHARDS / 2, "%u", shards);
+}
+
+Test(redis_cluster, entries_of_many_envs_are_leased_settled_and_counted)
+{
+    enum { ENVS = 40 };
+    char envs[ENVS][16];
+    struct settle settles[ENVS];
+    for (unsigned i = 0; i < ENVS; i++) {
+        snprintf(envs[i], sizeof envs[i], "env-%u", i);
+        struct buffer_ask ask = entry_of(envs[i], 1 + i);
+        cr_assert(claim_of(envs[i], 1) == OUTCOME_CLAIMED);
+        cr_assert(buffer_outcome(s, VERB_ACCEPT, &ask) == OUTCOME_OK);
+        settles[i] = (struct settle){ .id = run_id_of(1 + i),
+                                      .env = bytes_str(envs[i]),
+                                      .how = SETTLE_WRITTEN };
+    }
+    struct buffer_ask stats = { .env = { 0 } };
+    cr_expect(buffer_outcome(s, VERB_BUFFER_STATS, &stats) == OUTCOME_OK);
+    cr_expect(stats.queued == ENVS && stats.leased == 0);
+    struct store *other = coord_open(&coord, "");
+    cr_expect(lease(other, 10, 1) == 10); /* it looks at all of them */
+    cr_expect(lease(other, ENVS, 1) == ENVS - 10);
+    struct buffer_ask settle = { .token = token_of(1),
+                                 .settles = settles,
+                                 .settle_count = ENVS };
+    cr_expect(buffer_outcome(s, VERB_SETTLE, &settle) == OUTCOME_OK);
+    cr_expect(settle.settled == ENVS, "%zu", settle.settled);
+    cr_expect(buffer_outcome(s, VERB_BUFFER_STATS, &stats) == OUTCOME_OK);
+    cr_expect(stats.queued == 0 && stats.leased == 0);
+    coord_close(&coord, other);
+}
+
+Test(redis_cluster, what_others_accept_is_found_within_a_second)
+{
+    struct store *other = coord_open(&coord, "");
+    struct buffer_ask ask = entry_of("e", 1);
+    cr_expect(lease(other, 10, 1) == 0);
+    claim_of("e", 1);
+    cr_assert(buffer_outcome(s, VERB_ACCEPT, &ask) == OUTCOME_OK);
+    coord_pass(&coord, 1000);
+    cr_expect(lease(other, 10, 1) == 1);
+    coord_close(&coord, other);
+}
+
 /* ---- a cluster of our own that changes ---- */
 
 struct master {
@@ -216,15 +346,11 @@ static unsigned slot_of(const char *name)
     return crc16(bytes_of(tag, (size_t)len)) % SLOTS;
 }
 
-/* A slot on its way: half of a real migration. */
-static void begin_to_move(unsigned slot, struct master *from, struct master *to)
+/* Up to `most` of its keys go. */
+static void move_keys(unsigned slot, struct master *from, struct master *to, int most)
 {
-    char text[128];
-    snprintf(text, sizeof text, "CLUSTER SETSLOT %u IMPORTING %s", slot, from->id);
-    say(to, text);
-    snprintf(text, sizeof text, "CLUSTER SETSLOT %u MIGRATING %s", slot, to->id);
-    say(from, text);
-    redisReply *keys = redisCommand(from->admin, "CLUSTER GETKEYSINSLOT %d 100", (int)slot);
+    redisReply *keys =
+        redisCommand(from->admin, "CLUSTER GETKEYSINSLOT %d %d", (int)slot, most);
     cr_assert(keys->type == REDIS_REPLY_ARRAY);
     for (size_t i = 0; i < keys->elements; i++) {
         redisReply *reply =
@@ -234,6 +360,22 @@ static void begin_to_move(unsigned slot, struct master *from, struct master *to)
         freeReplyObject(reply);
     }
     freeReplyObject(keys);
+}
+
+/* A slot on its way: half of a real migration. */
+static void begin_to_move_some(unsigned slot, struct master *from, struct master *to, int most)
+{
+    char text[128];
+    snprintf(text, sizeof text, "CLUSTER SETSLOT %u IMPORTING %s", slot, from->id);
+    say(to, text);
+    snprintf(text, sizeof text, "CLUSTER SETSLOT %u MIGRATING %s", slot, to->id);
+    say(from, text);
+    move_keys(slot, from, to, most);
+}
+
+static void begin_to_move(unsigned slot, struct master *from, struct master *to)
+{
+    begin_to_move_some(slot, from, to, 100);
 }
 
 static void end_move(unsigned slot, struct master *to)
@@ -304,6 +446,38 @@ Test(redis_cluster_change, ops_in_flight_while_their_slot_moves_are_carried_out_
     }
     cr_expect(claimed == 1);
     cr_expect(owner_port("k") == from->port);
+}
+
+/* The buffer is three keys: while they are on both sides, what needs them all is refused, and nothing
+ * of it has happened. */
+Test(redis_cluster_change, accept_while_its_slot_moves_happens_whole_or_not_at_all)
+{
+    struct buffer_ask first = entry_of("e", 1), second = entry_of("e", 2);
+    enum outcome got = 0;
+    claim_of("e", 1);
+    cr_assert(buffer_outcome(s, VERB_ACCEPT, &first) == OUTCOME_OK);
+    unsigned shard = shard_of_env(inside(), bytes_str("e"));
+    char tag[16];
+    int len = snprintf(tag, sizeof tag, "%u", shard);
+    unsigned slot = crc16(bytes_of(tag, (size_t)len)) % SLOTS;
+    struct master *from = NULL;
+    for (size_t i = 0; i < MASTERS; i++)
+        if (masters[i].port == inside()->slots[slot]->port) from = &masters[i];
+    cr_assert(from);
+    struct master *to = another(from);
+    begin_to_move_some(slot, from, to, 1); /* of three keys */
+    second.key_frame = bytes_str("other");
+    second.unclaimed = true;
+    struct err err = ask_buffer(s, VERB_ACCEPT, &second, &got);
+    cr_expect(err.code == ERR_UNAVAILABLE, "%d %s", err.code, err.text);
+
+    move_keys(slot, from, to, 100);
+    cr_expect(buffer_outcome(s, VERB_ACCEPT, &second) == OUTCOME_OK); /* ASK */
+    end_move(slot, to);
+    struct buffer_ask stats = { .env = { 0 } };
+    cr_expect(buffer_outcome(s, VERB_BUFFER_STATS, &stats) == OUTCOME_OK);
+    cr_expect(stats.queued == 2, "%llu", (unsigned long long)stats.queued);
+    cr_expect(claim_of("e", 2) == OUTCOME_ALREADY_DONE);
 }
 
 static void name_at(int port, char *ret_name, size_t len)

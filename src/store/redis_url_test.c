@@ -94,6 +94,7 @@ Test(redis_url, every_error_and_never_a_password)
     expect_refused("//:secret@h?timeout_ms=99999999999999999999", "timeout_ms");
     expect_refused("//:secret@h?connections=0", "connections");
     expect_refused("//:secret@h?connections=17", "connections");
+    expect_refused("//:secret@h?evictable=2", "evictable");
     expect_refused("//:secret@h?prefix=", "prefix");
     expect_refused("//:secret@h?prefix=a{b", "prefix");
     expect_refused("//:secret@h?prefix=%zz", "escape");

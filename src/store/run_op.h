@@ -9,6 +9,8 @@
  *   L1 Every change of a run is one atomic, conditional step, decided on what is stored, by the clock
  *      of the ledger.
  *   L2 (env, id) is unique, also across aliases; (env, task, key) is unique among those that hold it.
+ *   L3 Of the active runs of a queue with one ordering key, one at a time is leased: the one that
+ *      executes, as long as it does, else the one with the lowest id, due or not.
  * Buffer (CAP_BUFFER): entries are bytes to it. It knows their id, env and key, and what became of
  * them:
  *
@@ -36,6 +38,7 @@ void run_free(struct run *r); /* NULL is fine */
 struct run_rows {
     struct run **rows;
     size_t count, cap;
+    size_t bytes; /* of what they say, about */
     bool more;
 };
 int run_rows_add(struct run_rows *rows, const struct run *r); /* copies; 0 or ERR_NOMEM */
@@ -68,8 +71,9 @@ struct run_ask {
     struct bytes tag;     /* only those that have it, if not empty */
 
     /* out; outcome in op->out.outcome:
-     *   PUT     OK: written, or there already (put tells); CACHED, MISMATCH: `rows` has who has the
-     *           key; LOST: too late. A PUT that drains is always OK; `rows` has the run that counts.
+     *   PUT     OK: written, or there already (put tells); `rows` has it. CACHED, MISMATCH: `rows` has
+     *           who has the key, or the id. LOST: too late. A PUT that drains is always OK;
+     *           `rows` has the run that counts.
      *   GET     OK or ABSENT. By an alias: the canonical run, with `canonical` set to its own id.
      *   CHANGE  OK, ABSENT, LOST, REFUSED, CONFLICT; `rows` has the run as it is now (not if ABSENT)
      *   RESET   OK: `rows` has the run that had the key; ABSENT: nobody had it
@@ -84,6 +88,9 @@ struct run_ask {
                             that clock; INT64_MAX: none is known */
 };
 enum { RUN_ROWS_MAX = 1000 };
+/* LEASE and LIST give at least one run and stop before they have many more bytes than this: then
+ * there are fewer than asked for, and of a LIST there are more. */
+#define RUN_ROWS_BYTES_MAX (INT64_C(16) << 20)
 void run_ask_clear(struct run_ask *a);
 
 /* ---- the buffer ---- */

@@ -346,6 +346,7 @@ static int read_moment(struct sqlite *s, struct txn *ret_txn, struct err *reterr
 static int txn_begin(struct sqlite *s, bool writes, struct txn *ret_txn, struct err *reterr)
 {
     s->failed = 0;
+    s->more_queued = s->more_leased = 0;
     if (!db_rollback(s))
         return err_set(reterr, ERR_UNAVAILABLE, "sqlite: a failed transaction cannot be ended");
     int r = db_run(s, writes ? SQL_BEGIN_WRITE : SQL_BEGIN_READ, reterr);
@@ -415,6 +416,7 @@ static bool exec_together(struct sqlite *s, struct op **ops, size_t count)
     }
     for (size_t i = 0; i < count && !s->failed; i++) run_op(s, &t, ops[i], &err);
     if (!s->failed) keep_floor(s, &t, &err);
+    if (!s->failed) sqlite_buffer_count(s, &err);
     if (s->failed) {
         db_rollback(s);
         refuse_all(ops, count, &err);

@@ -3,8 +3,8 @@
  * Guarantees: an op is decided and carried out inside the transaction of its batch, so it is as
  * durable and as alone as a claim; (env, id) and (env, key) are unique in the schema. A lease
  * gives envs their turns: everybody has a part before anybody has more, and the next one begins
- * behind the env that was served last. What is asked of a buffer costs as much as it returns, not as
- * much as there is; but for the numbers, which are counted.
+ * behind the env that was served last. What is asked of a buffer costs what it returns, not
+ * what waits in it: how many wait is kept beside them.
  * Does not: look at claims, or know what is in an entry. */
 #include "base/check.h"
 #include "store/sqlite_db.h"
@@ -45,6 +45,7 @@ enum { TURN_LAPSED, TURN_USUAL };
 struct row {
     struct entry entry;
     int64_t seq, turn, written_at_ms;
+    bool leased; /* in the file; perhaps it has lapsed */
 };
 
 static bool lease_lapsed(sqlite3_stmt *q, int64_t now_ms)
@@ -90,6 +91,7 @@ static int row_decode(sqlite3_stmt *q, int64_t now_ms, struct row *ret_row, stru
         .seq = sqlite3_column_int64(q, COL_SEQ),
         .turn = sqlite3_column_int64(q, COL_TURN),
         .written_at_ms = sqlite3_column_int64(q, COL_WRITTEN_AT),
+        .leased = sqlite3_column_int(q, COL_STATE) == ENTRY_LEASED,
     };
     memcpy(ret_row->entry.id.text, column_bytes(q, COL_ID).data, RUN_ID_BYTES);
     return 0;
@@ -144,6 +146,54 @@ static int row_look(struct sqlite *s, const struct buffer_ask *a, struct row *re
     return r;
 }
 
+/* ---- how many there are ---- */
+
+static void count(struct sqlite *s, int64_t queued, int64_t leased)
+{
+    s->more_queued += queued;
+    s->more_leased += leased;
+}
+
+/* Changed by the statement that was finished last. */
+static int64_t changed_rows(struct sqlite *s)
+{
+    return sqlite3_changes(s->db);
+}
+
+int sqlite_buffer_count(struct sqlite *s, struct err *reterr)
+{
+    if (!s->more_queued && !s->more_leased) return 0;
+    sqlite3_stmt *q = db_statement(s, SQL_BUFFER_COUNT, reterr);
+    if (!q) return reterr->code;
+    sqlite3_bind_int64(q, 1, s->more_queued);
+    sqlite3_bind_int64(q, 2, s->more_leased);
+    return db_finish(s, q, reterr);
+}
+
+static uint64_t sum(int64_t a, int64_t b)
+{
+    return a + b > 0 ? (uint64_t)(a + b) : 0;
+}
+
+static int run_stats(struct sqlite *s, struct op *op, struct err *reterr)
+{
+    struct buffer_ask *a = op->buffer;
+    sqlite3_stmt *q = db_statement(s, SQL_BUFFER_STATS, reterr);
+    if (!q) return reterr->code;
+    sqlite3_bind_int64(q, 1, a->now_ms);
+    int r = db_step(s, q, reterr);
+    if (r == 1) {
+        int64_t lapsed = sqlite3_column_int64(q, 2);
+        int64_t age_ms = a->now_ms - sqlite3_column_int64(q, 3);
+        bool any = sqlite3_column_type(q, 3) != SQLITE_NULL;
+        a->queued = sum(sqlite3_column_int64(q, 0), s->more_queued + lapsed);
+        a->leased = sum(sqlite3_column_int64(q, 1), s->more_leased - lapsed);
+        a->oldest_ms = any && age_ms > 0 ? age_ms : 0;
+    }
+    sqlite3_reset(q);
+    return r < 0 ? r : 0;
+}
+
 /* ---- accept ---- */
 
 static int insert(struct sqlite *s, const struct buffer_ask *a, struct err *reterr)
@@ -173,6 +223,7 @@ static int run_accept(struct sqlite *s, struct op *op, struct err *reterr)
     if (r == 1) op->out.outcome = OUTCOME_CACHED;
     if (r) return r < 0 ? r : 0;
     r = insert(s, a, reterr);
+    if (!r) count(s, 1, 0);
     op->changed = !r;
     return r;
 }
@@ -221,6 +272,7 @@ static int run_append(struct sqlite *s, struct op *op, struct err *reterr)
     bind_bytes(q, 2, a->change);
     sqlite3_bind_int(q, 3, a->frees_key);
     r = db_finish(s, q, reterr);
+    if (!r && row.leased) count(s, 1, -1);
     op->changed = !r;
     return r;
 }
@@ -366,7 +418,9 @@ static int take_lapsed(struct sqlite *s, int64_t now_ms, struct err *reterr)
     if (!q) return reterr->code;
     sqlite3_bind_int64(q, 1, now_ms);
     sqlite3_bind_int64(q, 2, LAPSED_MAX);
-    return db_finish(s, q, reterr);
+    int r = db_finish(s, q, reterr);
+    if (!r) count(s, changed_rows(s), -changed_rows(s));
+    return r;
 }
 
 static int pick_rows(struct sqlite *s, sqlite3_stmt *q, struct turn *t, struct buffer_ask *a,
@@ -418,7 +472,9 @@ static int take_up_to(struct sqlite *s, struct bytes env, int64_t turn, int64_t 
     sqlite3_bind_int64(q, 2, turn);
     sqlite3_bind_int64(q, 3, seq);
     bind_lease(q, 4, a);
-    return db_finish(s, q, reterr);
+    int r = db_finish(s, q, reterr);
+    if (!r) count(s, -changed_rows(s), changed_rows(s));
+    return r;
 }
 
 /* Those that were picked, in the order of picking: all that lapsed come before the others. */
@@ -486,6 +542,7 @@ static int lease_one(struct sqlite *s, struct op *op, struct err *reterr)
     sqlite3_bind_int64(q, 1, row.seq);
     bind_lease(q, 2, a);
     r = db_finish(s, q, reterr);
+    if (!r && !row.leased) count(s, -1, 1);
     op->changed = !r;
     return r;
 }
@@ -506,7 +563,7 @@ int sqlite_buffer_sweep(struct sqlite *s, int64_t now_ms, size_t limit, size_t *
     sqlite3_bind_int64(q, 1, now_ms - WRITTEN_KEEP_MS);
     sqlite3_bind_int64(q, 2, limit_of(limit));
     int r = db_finish(s, q, reterr);
-    if (!r) *ret_count = (size_t)sqlite3_changes(s->db);
+    if (!r) *ret_count = (size_t)changed_rows(s);
     return r;
 }
 
@@ -521,8 +578,10 @@ static int settle_one(struct sqlite *s, struct buffer_ask *a, const struct settl
     bind_bytes(q, 3, bytes_of(a->token.bytes, sizeof a->token.bytes));
     sqlite3_bind_int64(q, 4, written ? a->now_ms : one->how == SETTLE_FAILED);
     int r = db_finish(s, q, reterr);
-    if (!r) a->settled += (size_t)sqlite3_changes(s->db);
-    return r;
+    if (r) return r;
+    count(s, written ? 0 : changed_rows(s), -changed_rows(s));
+    a->settled += (size_t)changed_rows(s);
+    return 0;
 }
 
 static int run_settle(struct sqlite *s, struct op *op, struct err *reterr)
@@ -536,26 +595,6 @@ static int run_settle(struct sqlite *s, struct op *op, struct err *reterr)
     if (!r) r = sqlite_buffer_sweep(s, a->now_ms, limit, &swept, reterr);
     op->changed = !r && (a->settled || swept);
     return r;
-}
-
-/* ---- stats ---- */
-
-static int run_stats(struct sqlite *s, struct op *op, struct err *reterr)
-{
-    struct buffer_ask *a = op->buffer;
-    sqlite3_stmt *q = db_statement(s, SQL_BUFFER_STATS, reterr);
-    if (!q) return reterr->code;
-    sqlite3_bind_int64(q, 1, a->now_ms);
-    int r = db_step(s, q, reterr);
-    if (r == 1) {
-        a->queued = (uint64_t)sqlite3_column_int64(q, 0);
-        a->leased = (uint64_t)sqlite3_column_int64(q, 1);
-        int64_t age_ms = a->now_ms - sqlite3_column_int64(q, 2);
-        bool any = sqlite3_column_type(q, 2) != SQLITE_NULL;
-        a->oldest_ms = any && age_ms > 0 ? age_ms : 0;
-    }
-    sqlite3_reset(q);
-    return r < 0 ? r : 0;
 }
 
 /* ---- the verbs ---- */

@@ -182,6 +182,102 @@ Test(sqlite_buffer, batch_is_one_transaction_in_order)
     store_close(s);
 }
 
+/* ---- the numbers that are kept beside the entries ---- */
+
+static struct buffer_ask numbers(struct store *s)
+{
+    struct buffer_ask ask = { 0 };
+    run(s, VERB_BUFFER_STATS, &ask);
+    return ask;
+}
+
+static int64_t in_state(int state)
+{
+    char sql[80];
+    snprintf(sql, sizeof sql, "SELECT count(*) FROM entries WHERE state = %d", state);
+    return raw_number(sql);
+}
+
+static void expect_numbers(struct store *s)
+{
+    cr_expect(raw_number("SELECT queued FROM buffer") == in_state(ENTRY_QUEUED));
+    cr_expect(raw_number("SELECT leased FROM buffer") == in_state(ENTRY_LEASED));
+    struct buffer_ask got = numbers(s);
+    cr_expect((int64_t)(got.queued + got.leased) ==
+              in_state(ENTRY_QUEUED) + in_state(ENTRY_LEASED));
+}
+
+static int append_to(struct store *s, unsigned n)
+{
+    struct buffer_ask ask = { .env = bytes_str("e"), .id = id_of(n), .change = bytes_str("c") };
+    return (int)run(s, VERB_APPEND, &ask);
+}
+
+static void lease_by_id(struct store *s, uint8_t who, unsigned n)
+{
+    struct buffer_ask ask = { .token.bytes = { who },
+                              .lease_ms = 30000,
+                              .limit = 1,
+                              .env = bytes_str("e"),
+                              .id = id_of(n) };
+    run(s, VERB_DRAIN_LEASE, &ask);
+    cr_expect(ask.entries.count == 1);
+    buffer_ask_clear(&ask);
+}
+
+static size_t settle_one(struct store *s, uint8_t who, unsigned n, enum settle_how how)
+{
+    struct settle one = { .id = id_of(n), .env = bytes_str("e"), .how = how };
+    struct buffer_ask ask = { .token.bytes = { who }, .settles = &one, .settle_count = 1 };
+    run(s, VERB_SETTLE, &ask);
+    return ask.settled;
+}
+
+Test(sqlite_buffer, numbers_follow_every_change)
+{
+    struct store *s = open_store();
+    for (unsigned n = 1; n <= 10; n++) accept_entry(s, n, n == 1 ? "key" : "");
+    cr_expect(accept_entry(s, 11, "key") == OUTCOME_CACHED);
+    accept_entry(s, 10, "");
+    expect_numbers(s);
+    cr_expect(drain(s, 1, 5) == 5);
+    lease_by_id(s, 1, 9);
+    expect_numbers(s);
+    cr_expect(settle_one(s, 1, 1, SETTLE_WRITTEN) == 1);
+    cr_expect(settle_one(s, 1, 2, SETTLE_BACK) == 1);
+    cr_expect(settle_one(s, 1, 3, SETTLE_FAILED) == 1);
+    cr_expect(settle_one(s, 2, 4, SETTLE_WRITTEN) == 0);
+    expect_numbers(s);
+    now_ms += 30000; /* 4, 5 and 9 have lapsed */
+    cr_expect(numbers(s).queued == 9 && numbers(s).leased == 0);
+    cr_expect(append_to(s, 4) == OUTCOME_OK);
+    expect_numbers(s);
+    lease_by_id(s, 2, 5);
+    expect_numbers(s);
+    cr_expect(numbers(s).queued == 8 && numbers(s).leased == 1);
+    cr_expect(drain(s, 3, 100) == 8);
+    expect_numbers(s);
+    cr_expect(expire(s, 10) == 1);
+    expect_numbers(s);
+    store_close(s);
+}
+
+Test(sqlite_buffer, numbers_of_a_batch_are_those_of_its_moment)
+{
+    struct store *s = open_store();
+    struct buffer_ask first = { .env = bytes_str("e"), .id = id_of(1) };
+    struct buffer_ask between = { 0 };
+    struct buffer_ask second = { .env = bytes_str("e"), .id = id_of(2) };
+    struct op *ops[3] = { buffer_op(VERB_ACCEPT, &first),
+                          buffer_op(VERB_BUFFER_STATS, &between),
+                          buffer_op(VERB_ACCEPT, &second) };
+    exec(s, ops, 3);
+    cr_expect(between.queued == 1);
+    expect_numbers(s);
+    for (size_t i = 0; i < 3; i++) op_free(ops[i]);
+    store_close(s);
+}
+
 /* ---- how much at once ---- */
 
 Test(sqlite_buffer, sweep_is_bounded_and_keeps_up)

@@ -126,12 +126,19 @@ static const char *const migrations[] = {
     "  UNIQUE (env, id)"
     ") STRICT;"
     "CREATE UNIQUE INDEX entries_key ON entries (env, key_frame) WHERE key_frame IS NOT NULL;"
-    /* State is in them so that counting need not look at the rows; behind all of them is seq. */
+    /* State is in them so that who looks need not see the rows; behind all of them is seq. */
     "CREATE INDEX entries_queued ON entries (env, state, turn) WHERE state = 1;"
     "CREATE INDEX entries_leased ON entries (lease_until_ms, leased_at_ms, state)"
     "  WHERE state = 2;"
     "CREATE INDEX entries_written ON entries (written_at_ms) WHERE state = 3;"
-    "CREATE INDEX entries_live ON entries (env, id) WHERE state < 3;",
+    "CREATE INDEX entries_live ON entries (env, id) WHERE state < 3;"
+    "CREATE INDEX entries_age ON entries (accepted_at_ms) WHERE state < 3;"
+    "CREATE TABLE buffer (" /* how many there are in these states; not to be counted each time */
+    "  id INTEGER PRIMARY KEY CHECK (id = 1),"
+    "  queued INTEGER NOT NULL,"
+    "  leased INTEGER NOT NULL"
+    ") STRICT;"
+    "INSERT INTO buffer VALUES (1, 0, 0);",
 };
 
 enum { SCHEMA_VERSION = sizeof migrations / sizeof migrations[0] };

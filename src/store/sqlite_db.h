@@ -141,14 +141,12 @@
     X(SQL_BUFFER_SWEEP, "DELETE FROM entries WHERE seq IN (SELECT seq FROM entries"            \
                         " INDEXED BY entries_written WHERE state = 3 AND written_at_ms <= ?1"  \
                         " ORDER BY written_at_ms LIMIT ?2)")                                   \
-    X(SQL_BUFFER_STATS,                                                                        \
-      "SELECT queued + lapsed, leased, (SELECT accepted_at_ms FROM entries"                    \
-      " WHERE seq = min(ifnull(q.oldest, l.oldest), ifnull(l.oldest, q.oldest)))"              \
-      " FROM (SELECT count(*) AS queued, min(seq) AS oldest"                                   \
-      " FROM entries INDEXED BY entries_queued WHERE state = 1) AS q,"                         \
-      " (SELECT count(*) FILTER (WHERE " SQL_LAPSED ") AS lapsed,"                             \
-      " count(*) FILTER (WHERE NOT " SQL_LAPSED ") AS leased, min(seq) AS oldest"              \
-      " FROM entries INDEXED BY entries_leased WHERE state = 2) AS l")
+    X(SQL_BUFFER_COUNT, "UPDATE buffer SET queued = queued + ?1, leased = leased + ?2"         \
+                        " WHERE id = 1")                                                       \
+    X(SQL_BUFFER_STATS, "SELECT queued, leased, (SELECT count(*) FROM entries"                 \
+                        " INDEXED BY entries_leased WHERE state = 2 AND " SQL_LAPSED "),"      \
+                        " (SELECT min(accepted_at_ms) FROM entries INDEXED BY entries_age"     \
+                        " WHERE state < 3) FROM buffer WHERE id = 1")
 
 #define SQL_ENUM(id, text) id,
 enum sql { SQL_LIST(SQL_ENUM) SQL_RUNS_LIST(SQL_ENUM) SQL_BUFFER_LIST(SQL_ENUM) SQLS };
@@ -181,6 +179,7 @@ struct sqlite {
 
     uint8_t drained[ENV_BYTES_MAX]; /* the env that had its turn last */
     size_t drained_len;
+    int64_t more_queued, more_leased; /* by this transaction; the file is told before its end */
 };
 
 /* A batch under way. */
@@ -227,10 +226,12 @@ int db_number(struct sqlite *s, enum sql which, int64_t *ret_number, struct err 
 /* Refuses to go on with a file that was removed or replaced: two files, two owners. */
 int db_check_file(struct sqlite *s, struct err *reterr);
 
-/* sqlite_buffer.c: ops of the buffer, and the sweep of entries that were written; both inside a
- * transaction. A refusal has changed nothing, or `failed` says that everything is to be undone. */
+/* sqlite_buffer.c: ops of the buffer, and the sweep of entries that were written; inside a
+ * transaction, which sets more_queued and more_leased to 0 when it begins, and ends with _count().
+ * A refusal has changed nothing, or `failed` says that everything is to be undone. */
 int sqlite_buffer_run(struct sqlite *s, struct op *op, int64_t now_ms, struct err *reterr);
 int sqlite_buffer_sweep(struct sqlite *s, int64_t now_ms, size_t limit, size_t *ret_count,
                         struct err *reterr);
+int sqlite_buffer_count(struct sqlite *s, struct err *reterr);
 
 #endif

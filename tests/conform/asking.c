@@ -158,7 +158,7 @@ const struct op *drain(uint8_t who, size_t limit, size_t env_limit)
                   OUTCOME_OK);
 }
 
-const struct op *drain_one(uint8_t who, const char *env, unsigned n)
+const struct op *drain_entry(uint8_t who, const char *env, unsigned n)
 {
     return expect(buffer(VERB_DRAIN_LEASE, (struct buffer_ask){ .token = token_of(who),
                                                                 .lease_ms = LEASE_MS,

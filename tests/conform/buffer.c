@@ -3,7 +3,7 @@
 
 static void leased(const char *env, unsigned n, uint8_t who)
 {
-    cr_assert(number_of(&only(drain_one(who, env, n))->id) == n);
+    cr_assert(number_of(&only(drain_entry(who, env, n))->id) == n);
 }
 
 static void written(const char *env, unsigned n)
@@ -134,7 +134,7 @@ BUFFER_CASE(accept, envs_know_nothing_of_each_other)
     cr_assert(number_of(&only(get_by_key("e", "k"))->id) == 1);
     cr_assert(number_of(&only(get_by_key("f", "k"))->id) == 2);
     expect(append("g", 1, 0, "x"), OUTCOME_ABSENT);
-    cr_assert(drain_one(5, "g", 1)->buffer->entries.count == 0);
+    cr_assert(drain_entry(5, "g", 1)->buffer->entries.count == 0);
 }
 
 BUFFER_CASE(accept, bytes_come_back_as_they_were)

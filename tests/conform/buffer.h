@@ -65,7 +65,7 @@ const struct op *get_by_key(const char *env, const char *key);
 const struct op *append(const char *env, unsigned n, uint64_t rev, const char *change);
 const struct op *append_freeing(const char *env, unsigned n, uint64_t rev, const char *change);
 const struct op *drain(uint8_t who, size_t limit, size_t env_limit); /* for LEASE_MS */
-const struct op *drain_one(uint8_t who, const char *env, unsigned n);
+const struct op *drain_entry(uint8_t who, const char *env, unsigned n);
 const struct op *settle(uint8_t who, const char *env, unsigned n, enum settle_how how);
 const struct op *list_entries(const char *env, unsigned before, size_t limit); /* 0: newest */
 const struct op *buffer_stats(void);

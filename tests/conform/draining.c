@@ -158,8 +158,8 @@ BUFFER_CASE(drain, lapsed_is_given_to_another)
 BUFFER_CASE(drain, lapsed_comes_before_what_never_was_leased)
 {
     accept_many("e", 1, 6);
-    drain_one(1, "e", 5);
-    drain_one(1, "e", 3);
+    drain_entry(1, "e", 5);
+    drain_entry(1, "e", 3);
     world_advance(&world, LEASE_MS);
     const struct op *op = drain(2, 2, 0);
     cr_assert(op->buffer->entries.count == 2);
@@ -209,7 +209,7 @@ BUFFER_CASE(drain, clock_that_goes_back_keeps_nothing_for_long)
 BUFFER_CASE(drain_one, whatever_its_turn)
 {
     accept_many("e", 1, 5);
-    const struct entry *e = only(drain_one(1, "e", 4));
+    const struct entry *e = only(drain_entry(1, "e", 4));
     cr_assert(number_of(&e->id) == 4 && e->state == ENTRY_LEASED);
     cr_assert(bytes_eq(e->run, run_of(4)));
     expect_entries(drain(2, 10, 0), "e", "1 2 3 5");
@@ -218,14 +218,14 @@ BUFFER_CASE(drain_one, whatever_its_turn)
 BUFFER_CASE(drain_one, only_if_it_is_queued)
 {
     accept_many("e", 1, 1);
-    cr_assert(drain_one(1, "e", 2)->buffer->entries.count == 0);
-    only(drain_one(1, "e", 1));
-    cr_assert(drain_one(2, "e", 1)->buffer->entries.count == 0);
+    cr_assert(drain_entry(1, "e", 2)->buffer->entries.count == 0);
+    only(drain_entry(1, "e", 1));
+    cr_assert(drain_entry(2, "e", 1)->buffer->entries.count == 0);
     world_advance(&world, LEASE_MS);
-    only(drain_one(2, "e", 1));
+    only(drain_entry(2, "e", 1));
     cr_assert(settled(1, "e", 1, SETTLE_WRITTEN) == 0);
     cr_assert(settled(2, "e", 1, SETTLE_WRITTEN) == 1);
-    cr_assert(drain_one(3, "e", 1)->buffer->entries.count == 0);
+    cr_assert(drain_entry(3, "e", 1)->buffer->entries.count == 0);
 }
 
 /* ---- settle ---- */
@@ -315,7 +315,7 @@ BUFFER_CASE(settle, many_of_many_envs_each_its_own_way)
     accept_many("f", 11, 2);
     accept_many("g", 21, 1);
     drain(1, 5, 2);
-    drain_one(2, "e", 3);
+    drain_entry(2, "e", 3);
     const struct settle all[] = {
         { id_of(1), bytes_str("e"), SETTLE_WRITTEN },
         { id_of(11), bytes_str("f"), SETTLE_FAILED },
@@ -399,9 +399,9 @@ BUFFER_CASE(buffer_stats, counts_what_waits)
     cr_assert(s->now_ms == world.wall_ms);
     accept_many("e", 1, 5);
     accept_many("f", 11, 2);
-    drain_one(1, "e", 1);
-    drain_one(1, "f", 11);
-    drain_one(2, "e", 2);
+    drain_entry(1, "e", 1);
+    drain_entry(1, "f", 11);
+    drain_entry(2, "e", 2);
     settle(2, "e", 2, SETTLE_WRITTEN);
     s = stats_now();
     cr_assert(s->queued == 4 && s->leased == 2, "%llu and %llu", (unsigned long long)s->queued,
@@ -420,14 +420,14 @@ BUFFER_CASE(buffer_stats, age_is_that_of_the_oldest)
     accept_many("e", 1, 100);
     world_advance(&world, 1000);
     cr_assert(stats_now()->oldest_ms == 3000, "%lld", (long long)stats_now()->oldest_ms);
-    drain_one(1, "e", 500);
+    drain_entry(1, "e", 500);
     cr_assert(stats_now()->oldest_ms == 3000, "a leased one is not written");
     settle(1, "e", 500, SETTLE_WRITTEN);
     cr_assert(stats_now()->oldest_ms == 2000);
-    drain_one(1, "f", 400);
+    drain_entry(1, "f", 400);
     settle(1, "f", 400, SETTLE_BACK);
     cr_assert(stats_now()->oldest_ms == 2000);
-    drain_one(1, "f", 400);
+    drain_entry(1, "f", 400);
     settle(1, "f", 400, SETTLE_WRITTEN);
     cr_assert(stats_now()->oldest_ms == 1000);
 }

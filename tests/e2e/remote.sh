@@ -49,6 +49,19 @@ commands() { # NAME
     head -c 1048576 /dev/urandom >big
     is "$1: publish of a mebibyte" "$(says --quiet publish s big "$token" - <big)" " 0"
     is "$1: which comes back as it was" "$(o --quiet peek s big | cmp - big && echo same)" same
+    runs "$1"
+}
+runs() { # NAME
+    local id
+    id=$(o trigger mail '{"to": 1}' --key k)
+    like "$1: trigger" "$id" "run_??????????????????????????"
+    is "$1: trigger again" "$(says trigger mail '{"to": 1}' --key k)" "$id 0"
+    is "$1: trigger of something else" "$(says trigger mail '{"to": 2}' --key k)" " 3"
+    like "$1: runs ls" "$(o runs ls | tail -n 1 | tr -s ' ')" "$id QUEUED * mail k"
+    like "$1: runs show" "$(o runs show "$id")" '*payload*{"to": 1}*'
+    like "$1: work" "$(says --quiet work mail --once -- cat)" "* 0"
+    like "$1: a run that was carried out" "$(o runs show "$id")" '*COMPLETED*output*{"to": 1}*'
+    like "$1: cancel" "$(says --quiet runs cancel "$(o trigger later 1 --delay 1h)")" "*0"
 }
 
 start 127.0.0.1:0 --data tcp
