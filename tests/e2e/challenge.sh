@@ -10,6 +10,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 build=$(realpath "$1")
 dir=$(mktemp -d "${TMPDIR:-/tmp}/once-challenge-XXXXXX") || exit 1
 chmod 711 "$dir" # the servers run as somebody else
+ulimit -Sn "$(ulimit -Hn)" # a thousand connections, on both sides of each
 suites=()
 finish() {
     local pid

@@ -9,7 +9,7 @@
 #   leased            ids of entries that a drainer has leased, whether it lives or not
 #   unwrite ID        the ledger loses a run
 #   spoil ID          nobody can read a buffered run any more
-# shellcheck shell=bash disable=SC2034
+# shellcheck shell=bash disable=SC2034,SC2154
 
 declare -A pid at
 started=()
