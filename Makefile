@@ -133,6 +133,7 @@ $(eval $(call suite,schedule,))
 $(eval $(call suite,sim,))
 $(eval $(call suite,threads,))
 $(eval $(call suite,fault,))
+$(eval $(call suite,storm,))
 $(eval $(call suite,crowd,))
 $(eval $(call suite,oom,$(addprefix -Wl$(comma)--wrap=,malloc calloc realloc free strdup strndup)))
 
@@ -190,12 +191,12 @@ run: packages-run ## install what is missing, build, show it at work, start the 
 stop: ## end the daemon that make run has started
 	@tools/daemon stop $(BUILD)/daemon
 
-.PHONY: test unit conform model sim schedule oom museum e2e crowd fault fuzz san memcheck check docs
+.PHONY: test unit conform model sim schedule oom museum e2e crowd fault storm fuzz san memcheck check docs
 test: packages-test ## install what is missing and run every test
 	@$(MAKE) --no-print-directory -j2 all
 	@tests/run
 
-unit conform model sim schedule oom museum e2e crowd fault fuzz san memcheck check docs: packages-test
+unit conform model sim schedule oom museum e2e crowd fault storm fuzz san memcheck check docs: packages-test
 	@SEEDS=$(SEEDS) tests/run $@
 unit: ## tests beside the code
 conform: ## one suite that every store passes
@@ -207,6 +208,7 @@ museum: ## real bugs, each of which must be caught
 e2e: ## real processes, real signals; install, examples, command line
 crowd: ## ten thousand connections and five thousand who wait, on one daemon
 fault: ## real servers killed, hung and cut off under real clients
+storm: ## runs, while daemons and everything behind them are killed; MINUTES=n goes on, SEED=n repeats
 fuzz: ## coverage-guided, FUZZ_SECONDS=n per target
 san: ## the suites under ASan+UBSan, TSan and valgrind
 memcheck: ## every unit and conform test under valgrind (a quarter of an hour)

@@ -157,7 +157,8 @@ Test(buffered, nobody_can_have_leased_it)
 {
     struct run_id id = buffered_run("k");
     struct run_change beat = { .kind = RUN_HEARTBEAT, .lease_ms = -1, .token = token_of(1) };
-    expect(change(&s, &id, beat), OUTCOME_LOST);
+    struct asked lost = expect(change(&s, &id, beat), OUTCOME_LOST);
+    cr_assert(lost.rows.count == 1 && run_id_eq(&lost.rows.rows[0]->id, &id)); /* as in the ledger */
 }
 
 Test(buffered, a_replay_is_a_new_run)
@@ -232,13 +233,11 @@ Test(buffered, a_drainer_that_dies_loses_nothing)
     in_ledger(&id);
 }
 
-/* It wrote, and died before it said so; then somebody changed the run, in the ledger. */
-Test(buffered, what_is_written_twice_is_there_once_with_everything)
+/* A drainer that has written it and died before it said so. */
+static void write_and_die(const struct run_id *id)
 {
-    struct run_id id = buffered_run("k");
-    expect(change(&s, &id, tags("\1a")), OUTCOME_OK);
     lease_all(30000);
-    struct buffer_ask look = { .env = bytes_str("test"), .id = id };
+    struct buffer_ask look = { .env = bytes_str("test"), .id = *id };
     struct op *op = op_new(VERB_ENTRY_GET, NULL, NULL);
     op->buffer = &look;
     world_run(&s.world, s.store, op);
@@ -255,12 +254,69 @@ Test(buffered, what_is_written_twice_is_there_once_with_everything)
     run_ask_clear(&put);
     op_free(op);
     buffer_ask_clear(&look);
+}
 
+/* Then somebody changed the run, in the ledger. */
+Test(buffered, what_is_written_twice_is_there_once_with_everything)
+{
+    struct run_id id = buffered_run("k");
+    expect(change(&s, &id, tags("\1a")), OUTCOME_OK);
+    write_and_die(&id);
     expect(change(&s, &id, tags("\1b")), OUTCOME_OK);
     world_advance(&s.world, 30000);
     drain();
     struct asked got = in_ledger(&id);
     cr_assert(bytes_eq(got.rows.rows[0]->tags, bytes_str("\1a\1b")));
+}
+
+/* Leases the run and ends it so; others of the queue are done. */
+static void work_on(const struct run_id *id, enum run_change_kind kind)
+{
+    struct asked leased = expect(ask(&s, lease_args(100, 0)), OUTCOME_OK);
+    bool there = false;
+    for (size_t i = 0; i < leased.rows.count; i++) {
+        const struct run *r = leased.rows.rows[i];
+        struct run_change end = { .kind = RUN_COMPLETE, .token = r->token };
+        bool it = run_id_eq(&r->id, id);
+        if (it && kind == RUN_FAIL)
+            end =
+                (struct run_change){ .kind = kind, .token = r->token, .body = bytes_str("1") };
+        there |= it;
+        expect(change(&s, &r->id, end), OUTCOME_OK);
+    }
+    cr_assert(there, "it was not leased");
+}
+
+/* While the entry still looks as if it waited. */
+Test(buffered, a_trigger_is_told_of_the_run_in_the_ledger)
+{
+    struct run_id id = buffered_run("k");
+    write_and_die(&id);
+    work_on(&id, RUN_COMPLETE);
+    struct asked again = expect(trigger(&s, "k", "{\"n\":[]}"), OUTCOME_CACHED);
+    struct run_id same = id_of(&again);
+    cr_assert(run_id_eq(&id, &same) && !again.buffered);
+    cr_assert(again.rows.rows[0]->state == RUN_COMPLETED);
+}
+
+Test(buffered, a_run_that_failed_has_no_key_although_its_entry_has)
+{
+    struct run_args args = trigger_args("k", "1");
+    args.run.attempts_max = 1;
+    struct asked first = expect(ask(&s, args), OUTCOME_OK);
+    struct run_id id = id_of(&first);
+    cr_assert(first.buffered);
+    write_and_die(&id);
+    work_on(&id, RUN_FAIL);
+    struct asked second = expect(ask(&s, args), OUTCOME_OK);
+    struct run_id fresh = id_of(&second);
+    cr_assert(!run_id_eq(&id, &fresh));
+    world_advance(&s.world, 30000);
+    cr_assert(drain().aliased == 0);
+    struct asked third = expect(ask(&s, args), OUTCOME_CACHED);
+    struct run_id same = id_of(&third);
+    cr_assert(run_id_eq(&fresh, &same));
+    cr_assert(in_ledger(&id).rows.rows[0]->state == RUN_FAILED);
 }
 
 /* ---- two ids for one key: half of a fleet did not see coord ---- */

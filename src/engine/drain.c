@@ -113,12 +113,22 @@ static void look_later(struct drainer *d)
     if (!timer_is_set(&d->timer)) timer_set(e->loop, &d->timer, at_ms);
 }
 
+/* It is tried again like a look that found nothing; what was leased lapses. */
+static void out_of_memory(struct drainer *d)
+{
+    tell(d, &(struct err){ ERR_NOMEM, "out of memory moving the buffer; what is not moved "
+                                      "stays there" });
+    if (!d->stopping) look_later(d);
+}
+
 static void reached(struct drainer *d, bool away)
 {
     struct engine *e = engine_of(d);
-    d->away = away ? d->away + 1 : 0;
-    if (away)
-        d->hold_ms = e->loop->now_ms + back_off_ms(e->rng, d->away, AWAY_MS_FIRST, AWAY_MS_MAX);
+    int64_t now_ms = e->loop->now_ms;
+    if (!away)
+        d->away = 0;
+    else if (d->hold_ms <= now_ms) /* else another round has found out just now */
+        d->hold_ms = now_ms + back_off_ms(e->rng, ++d->away, AWAY_MS_FIRST, AWAY_MS_MAX);
 }
 
 static void settled(struct op *op, void *ctx)
@@ -143,8 +153,10 @@ static void settle(struct round *r)
     struct op *op = rows ? op_new(VERB_SETTLE, NULL, NULL) : NULL;
     if (!op) {
         free(rows);
-        reached(r->drainer, true);
+        struct drainer *d = r->drainer;
+        reached(d, true);
         round_free(r);
+        out_of_memory(d);
         return;
     }
     for (size_t i = 0; i < count; i++) {
@@ -314,11 +326,17 @@ static void leased(struct op *op, void *ctx)
     struct err err = op->err;
     op_free(op);
     if (count && !err.code) r->items = calloc(count, sizeof *r->items);
-    if (err.code || !count || !r->items) {
+    if (count && !err.code && !r->items) {
+        round_free(r);
+        out_of_memory(d);
+        return;
+    }
+    if (err.code || !count) {
         bool last = r->regular && d->regular == 1;
         if (r->regular) give_back(d, r->lease.limit);
         round_free(r);
         if (last || err.code) tell(d, &err);
+        if (d->done && d->regular) return; /* the other round goes on, and nobody has to wait */
         if (!d->stopping) look_later(d);
         return;
     }
@@ -353,7 +371,9 @@ static void round_start(struct round *r)
 {
     struct op *op = op_new(VERB_DRAIN_LEASE, NULL, NULL);
     if (!op) {
+        struct drainer *d = r->drainer;
         round_free(r);
+        out_of_memory(d);
         return;
     }
     op->buffer = &r->lease;
@@ -399,8 +419,12 @@ static void next(struct drainer *d)
         return;
     }
     size_t may = allowance(d);
-    struct round *r = may ? round_new(d, true) : NULL;
-    if (!r) return;
+    if (!may) return;
+    struct round *r = round_new(d, true);
+    if (!r) {
+        out_of_memory(d);
+        return;
+    }
     r->lease.limit = may;
     round_start(r);
 }
@@ -489,9 +513,9 @@ int drainer_init(struct runs *r)
     list_init(&d->rounds);
     timer_init(&d->timer, timer_fired);
     timer_init(&d->count_timer, count_timer);
-    if (!r->config.drains) return 0;
-    timer_set(e->loop, &d->timer, e->loop->now_ms);
-    timer_set(e->loop, &d->count_timer, e->loop->now_ms);
+    int64_t first_ms = e->loop->now_ms + r->config.drain_after_ms;
+    if (r->config.drains) timer_set(e->loop, &d->timer, first_ms);
+    if (r->config.watches) timer_set(e->loop, &d->count_timer, first_ms);
     return 0;
 }
 

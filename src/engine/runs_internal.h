@@ -38,6 +38,7 @@ struct trigger {
     void (*after)(struct run_call *); /* what follows a release */
     struct link at_gate;              /* waits for the gate */
     bool diverted;
+    bool outlived; /* an entry has the key, of a run that has lost it in the ledger, which decides */
     uint8_t key_frame[RUN_KEY_FRAME_BYTES_MAX];
 };
 

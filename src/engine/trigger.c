@@ -6,7 +6,8 @@
  *
  * The key is resolved under the claim, not before it: what is found then cannot be outdated by a
  * claim that is granted later, and one look serves both. The buffer is asked before the ledger: what
- * a drainer moves in between is found at its end. What a claim was answered with is a hint; the
+ * a drainer moves in between is found at its end. What is found there is looked up in the ledger, too:
+ * a drainer that died may have put it there. What a claim was answered with is a hint; the
  * run itself is looked up. A hint that leads nowhere (its run has FAILED, its key has expired or was
  * reset, coord remembers what was lost) is dropped if it still is what was seen, and the claim is tried
  * again.
@@ -380,7 +381,7 @@ static bool has_gate(const struct run_call *c)
 static void nobody_has_it(struct run_call *c)
 {
     c->then = gate_answered;
-    if (has_gate(c))
+    if (has_gate(c) && !c->trigger.outlived)
         burst_ask(c);
     else
         put(c);
@@ -470,6 +471,26 @@ static void look_in_ledger(struct run_call *c)
     run_submit(c, VERB_RUN_GET, looked_up);
 }
 
+/* The entry, unless the ledger knows more of it: a drainer may have put it there and died before it
+ * said so. Then the run may be done, or have FAILED, for as long as the entry looks as if it waited. */
+static void entry_checked(struct run_call *c, struct op *op)
+{
+    struct run run;
+    if (op->err.code) {
+        fail_with(c, &op->err);
+    } else if (op->out.outcome == OUTCOME_ABSENT) {
+        if (entry_run(c, c->buffer.entries.rows[0], &run))
+            fail_with(c, &(struct err){ ERR_NOMEM, "out of memory; nothing was changed" });
+        else
+            meet(c, &run, true);
+    } else if (c->trigger.by_id || run_holds_key(c->ask.rows.rows[0], c->ask.now_ms)) {
+        meet(c, c->ask.rows.rows[0], false);
+    } else {
+        c->trigger.outlived = true;
+        look_in_ledger(c);
+    }
+}
+
 static void entry_looked_up(struct run_call *c, struct op *op)
 {
     struct run run;
@@ -477,10 +498,12 @@ static void entry_looked_up(struct run_call *c, struct op *op)
     bool there = !op->err.code && op->out.outcome == OUTCOME_OK;
     const struct entry *entry = there ? c->buffer.entries.rows[0] : NULL;
     if (entry && entry->state != ENTRY_WRITTEN && !entry_run(c, entry, &run) &&
-        (c->trigger.by_id || run_holds_key(&run, wall_ms(c->engine))))
-        meet(c, &run, true);
-    else
+        (c->trigger.by_id || run_holds_key(&run, wall_ms(c->engine)))) {
+        c->ask.id = entry->id;
+        run_submit(c, VERB_RUN_GET, entry_checked);
+    } else {
         look_in_ledger(c);
+    }
 }
 
 static void resolve(struct run_call *c)
@@ -493,6 +516,7 @@ static void resolve(struct run_call *c)
         look_in_ledger(c);
         return;
     }
+    c->trigger.outlived = false;
     c->buffer.id = c->trigger.by_id ? c->args.run.id : (struct run_id){ 0 };
     run_submit(c, VERB_ENTRY_GET, entry_looked_up);
 }

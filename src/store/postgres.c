@@ -560,7 +560,7 @@ static int settle(struct postgres *s, const struct store_env *env, struct err *r
     int r = pgdb_open(&s->db, env->rng, reterr);
     if (!r) r = postgres_schema_settle(&s->db, reterr);
     if (!r) r = read_slots(s, reterr);
-    s->base.epoch = (uint64_t)s->epoch;
+    s->base.epoch = s->runs.epoch = (uint64_t)s->epoch;
     s->base.connects = s->db.connects;
     return r;
 }

@@ -103,6 +103,10 @@ static unsigned flags_of(const struct op *op)
     return op->verb == VERB_APPEND && ask->frees_key ? FLAG_FREES_KEY : 0;
 }
 
+/* The script numbers them as they are listed. */
+_Static_assert(VERB_ENTRY_GET - VERB_ACCEPT == 1 && VERB_BUFFER_STATS - VERB_ACCEPT == 6,
+               "redis_buffer.lua: kinds");
+
 static void put_op(struct argv *a, const struct op *op)
 {
     const struct buffer_ask *ask = op->buffer;

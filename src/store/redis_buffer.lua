@@ -461,7 +461,7 @@ local function stats()
     return { OK, queued + lapsed, leased, age_ms }
 end
 
-local kinds = { get, append, leases, settle, list, stats } -- as enum buffer_kind has them
+local kinds = { get, append, leases, settle, list, stats } -- as enum verb has them, from ACCEPT on
 local LEASE, SETTLE = 3, 4
 
 local meta = known['']
