@@ -22,6 +22,7 @@ const [once, triggers, peers, only] = positionals;
 const rounds = Number(options.rounds);
 const seconds = 3;
 const clients = 256;
+const pipelined = { clients: 8, depth: 32 }; // as many in flight, the way a client with auto-pipelining has them
 const report = new Report();
 
 const ok = (condition, what) => {
@@ -45,7 +46,7 @@ async function at(starting, work) {
   return result;
 }
 
-const load = (where, ...args) => () => at(daemon(...args), (d) => run(triggers, "load", d.resp, clients, seconds, where));
+const load = (where, ...args) => () => at(daemon(...args), (d) => run(triggers, "load", d.resp, clients, 1, seconds, where));
 
 // The first one passes the gate; from then on it is tripped.
 const trip = (d) => execFileSync("redis-cli", ["-p", `${d.resp}`, "ONCE.TRIGGER", "bench", "{}"]) &&
@@ -54,7 +55,7 @@ const trip = (d) => execFileSync("redis-cli", ["-p", `${d.resp}`, "ONCE.TRIGGER"
 const accept = () =>
   at(daemon(...diverts), (d) => {
     trip(d);
-    return run(triggers, "load", d.resp, clients, seconds, "buffer");
+    return run(triggers, "load", d.resp, pipelined.clients, pipelined.depth, seconds, "buffer");
   });
 
 async function metric(d, name) {
@@ -71,7 +72,7 @@ async function until(d, name, value) {
 
 // From when the daemon is there until the last entry has been written.
 const drain = (count) => async () => {
-  await at(daemon(...diverts), (d) => (trip(d), run(triggers, "fill", d.resp, clients, count)));
+  await at(daemon(...diverts), (d) => (trip(d), run(triggers, "fill", d.resp, pipelined.clients, pipelined.depth, count)));
   const before = rows();
   const d = await daemon("--gate", "off");
   const start = performance.now();
@@ -123,7 +124,7 @@ async function triggerRows() {
 async function acceptRows() {
   const s = await inTurns({ ours: accept, peer: mollifier("accept", clients, seconds) });
   report.add({
-    name: "accept", what: `triggers into the buffer, ${clients} clients`, unit: "/s", ours: rates(s.ours), peer: rates(s.peer),
+    name: "accept", what: `triggers into the buffer, ${clients} in flight`, unit: "/s", ours: rates(s.ours), peer: rates(s.peer),
     against: `trigger.dev redis-worker: MollifierBuffer.accept, ${clients} in flight`, target: { ratio: 2 }, notes: latency(s.ours),
   });
 }
@@ -164,10 +165,10 @@ const storm = { rate: 20000, seconds: 30, clients: 1000, drainRate: 10000 };
 // Each row takes a millisecond more, so that both connections together take fewer than 2,000 a second;
 // and how many come when is written down.
 const slowly = (table) => `
-CREATE TABLE IF NOT EXISTS bench_seen (at timestamptz NOT NULL, n bigint NOT NULL);
-TRUNCATE bench_seen;
-CREATE OR REPLACE FUNCTION bench_sleep() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(0.001); RETURN NEW; END $$;
-CREATE OR REPLACE FUNCTION bench_see() RETURNS trigger LANGUAGE plpgsql AS $$
+CREATE TABLE IF NOT EXISTS public.bench_seen (at timestamptz NOT NULL, n bigint NOT NULL);
+TRUNCATE public.bench_seen;
+CREATE OR REPLACE FUNCTION public.bench_sleep() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(0.001); RETURN NEW; END $$;
+CREATE OR REPLACE FUNCTION public.bench_see() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN INSERT INTO public.bench_seen SELECT clock_timestamp(), count(*) FROM new_rows; RETURN NULL; END $$;
 CREATE OR REPLACE TRIGGER bench_sleep BEFORE INSERT ON ${table} FOR EACH ROW EXECUTE FUNCTION public.bench_sleep();
 CREATE OR REPLACE TRIGGER bench_see AFTER INSERT ON ${table} REFERENCING NEW TABLE AS new_rows FOR EACH STATEMENT EXECUTE FUNCTION public.bench_see();`;
@@ -177,7 +178,7 @@ const quickly = (table) => `DROP TRIGGER bench_sleep ON ${table}`;
 // The most rows that any second has seen, wherever it begins.
 const mostASecond = `
 SELECT coalesce(max(n), 0) FROM (
-  SELECT sum(n) OVER (ORDER BY at RANGE BETWEEN '999999 us'::interval PRECEDING AND CURRENT ROW) AS n FROM bench_seen) AS s`;
+  SELECT sum(n) OVER (ORDER BY at RANGE BETWEEN '999999 us'::interval PRECEDING AND CURRENT ROW) AS n FROM public.bench_seen) AS s`;
 
 // Of the ids that were handed out, how many are not in the ledger.
 function lost(file) {

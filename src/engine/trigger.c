@@ -214,7 +214,7 @@ static void found(struct run_call *c, const struct run *run, bool buffered, bool
         fail_with(c, &(struct err){ ERR_NOMEM, "out of memory for the answer" });
         return;
     }
-    if (created) work_ring(c->engine, run->env, run->queue);
+    if (created && !buffered) work_ring(c->engine, run->env, run->queue);
     if (!t->owns) {
         end_found(c);
         return;
