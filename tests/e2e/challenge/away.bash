@@ -6,9 +6,9 @@ poison() {
     local first
     env=poison
     trip
-    trigger a '{"idempotencyKey":"k"}'
+    trigger a '{"idempotencyKey":"k"}' "\"$(printf %020000d 0)\"" # not so short that it is kept with what is known of it
     first=$id
-    spoil "$first"
+    true_ "it is there to be spoilt" spoil "$first"
     trigger a '{}'
     drain_begin
     true_ "it is parked" within at_least d once_drain_parked_total 1

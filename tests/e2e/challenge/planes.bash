@@ -72,7 +72,7 @@ fleet_leased() { redis --raw zrangebylex "$prefix:{0}:index" '[l' '(m' | grep -a
 fleet_spoil() {
     local field
     printf -v field 'r\\x%02x%s%s' ${#env} "$env" "$1"
-    redis hset "$prefix:{0}:buffer" "$(printf %b "$field")" nonsense >>noise
+    [ "$(redis hset "$prefix:{0}:buffer" "$(printf %b "$field")" nonsense)" = 0 ] # 0: it was there
 }
 fleet_unwrite() { sql "DELETE FROM runs WHERE id = convert_to('$1', 'UTF8')"; }
 
