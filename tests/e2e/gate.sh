@@ -169,4 +169,28 @@ is "taken up: it stays so" "$(burst z)" "ledger ledger ledger"
 stop
 is "the daemon ends" "$status" 0
 
+# ---- on a fleet ----------------------------------------------------------------------------------
+
+# The buffer is in Redis, where every process finds it.
+if [ -n "${ONCE_TEST_REDIS-}" ] && [ -n "${ONCE_TEST_POSTGRES-}" ]; then
+    name=gate_$$
+    coord="$ONCE_TEST_REDIS?prefix=$name"
+    planes=(--ledger "$ONCE_TEST_POSTGRES?schema=$name" --coord "$coord")
+    daemon_start "${planes[@]}" --listen 127.0.0.1:0 --resp off --drainer off --gate-threshold 1 --gate-window 1m --gate-hold 1m
+    is "fleet: what is too much goes into the buffer" "$(burst default)" "ledger buffer buffer"
+    ends "fleet: others find it there" 0 "${planes[@]}" runs ls --json
+    is "fleet: all three" "$(wc -l <out)" 3
+    ends "fleet: the ledger is away" 69 --ledger postgres://127.0.0.1:1/none --coord "$coord" drain
+    ends "fleet: drain, beside the daemon" 0 "${planes[@]}" drain
+    is "fleet: moves what the daemon has accepted" "$out" "2 moved"
+    ends "fleet: once" 0 "${planes[@]}" drain --json
+    is "fleet: and not again" "$out" '{"moved":0}'
+    ends "fleet: set" 0 "${planes[@]}" gate set default --mode off
+    until_burst default "ledger ledger ledger"
+    report $? "fleet: the daemon takes it up"
+    stop
+else
+    echo "# without Redis and PostgreSQL: see tests/with-servers"
+fi
+
 over
