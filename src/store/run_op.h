@@ -136,6 +136,9 @@ struct buffer_ask {
     struct bytes key_frame; /* run_key_frame(); ACCEPT: empty: it has no key */
     struct bytes run;       /* ACCEPT */
     bool unclaimed; /* ACCEPT: without a claim; the op's key and token count for nothing */
+    bool
+        claim_here; /* ACCEPT: this store has the claim, too, and publishes it in the same step.
+                             * A store that always has it need not be told */
 
     uint64_t rev;        /* APPEND: what it has to have now */
     struct bytes change; /* APPEND */

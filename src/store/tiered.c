@@ -20,7 +20,9 @@
  *   expire                             both
  *   runs                               ledger
  *   gate, buffer, coord_only           coord alone (the buffer may be a store of its own): it answers,
- *                                      or they fail at once while the breaker is open
+ *                                      or they fail at once while the breaker is open. Where coord is
+ *                                      this process's own, and the ledger is not, the buffer has what is
+ *                                      coord_only: other processes have to see it
  *   watch                              the plane that gave the answer (a bit in the version) */
 #include "base/check.h"
 #include "base/museum.h"
@@ -34,6 +36,7 @@ struct tiered {
     struct store base;
     struct store *coord, *ledger;
     struct store *buffer; /* of its own; NULL: coord is, if it can be */
+    struct store *alone;  /* keeps our own scopes, of which the ledger knows nothing */
     struct tiered_options options;
     struct rng *rng;
     const struct trace *trace;
@@ -485,8 +488,16 @@ static void refuse(struct tiered *t, struct op *op, int code, const char *text)
     task_post(t->base.loop, &t->refuse);
 }
 
+static void ledger_answered(struct op *op, void *ctx);
+
 static void submit_watch(struct tiered *t, struct op *op)
 {
+    if (op->coord_only && t->alone != t->coord) {
+        op->seen &= ~PLANE_COORD;
+        op_push(op, ledger_answered, t);
+        store_submit(t->alone, op);
+        return;
+    }
     bool coord_saw_it = op->coord_only || (op->seen & PLANE_COORD);
     if (!coord_saw_it && (t->ledger->caps & CAP_NOTIFY)) {
         ask_ledger(t, op, ledger_answered);
@@ -549,6 +560,25 @@ static void submit_forget(struct tiered *t, struct op *op)
         ask_ledger_first(t, op, forget_decided);
 }
 
+static void buffer_expired(struct op *op, void *ctx)
+{
+    struct tiered *t = ctx;
+    t->steps--;
+    op_free(op);
+}
+
+/* Nobody is told how many those were. */
+static void expire_buffer(struct tiered *t, const struct op *like)
+{
+    struct op *op = op_new(VERB_EXPIRE, NULL, NULL);
+    if (!op) return;
+    op->limit = like->limit;
+    op->routine = like->routine;
+    t->steps++;
+    op_push(op, buffer_expired, t);
+    store_submit(t->buffer, op);
+}
+
 static void submit_expire(struct tiered *t, struct op *op)
 {
     if (!t->open) {
@@ -559,6 +589,7 @@ static void submit_expire(struct tiered *t, struct op *op)
         }
         step_start(t, NULL, s, NULL);
     }
+    if (t->buffer) expire_buffer(t, op);
     ask_ledger(t, op, ledger_answered);
 }
 
@@ -626,6 +657,25 @@ static void submit_coord_alone(struct tiered *t, struct op *op)
     store_submit(t->coord, op);
 }
 
+/* What is claimed in our own scopes. */
+static void alone_answered(struct op *op, void *ctx)
+{
+    (void)ctx;
+    op->out.version |= PLANE_COORD;
+    op_finish(op);
+}
+
+static void submit_alone(struct tiered *t, struct op *op)
+{
+    if (t->alone == t->coord) {
+        submit_coord_alone(t, op);
+        return;
+    }
+    op->in.seen &= ~PLANE_COORD;
+    op_push(op, alone_answered, t);
+    store_submit(t->alone, op);
+}
+
 static void submit_buffer(struct tiered *t, struct op *op)
 {
     if (t->buffer)
@@ -640,7 +690,7 @@ static void accepted(struct op *op, void *ctx)
 {
     struct tiered *t = ctx;
     bool tell = !op->err.code && op->out.outcome == OUTCOME_OK && !op->buffer->unclaimed;
-    if (tell)
+    if (tell && t->alone == t->coord)
         coord_step(t, op, VERB_PUBLISH, then_answer);
     else
         answer(op);
@@ -652,6 +702,7 @@ static void submit_accept(struct tiered *t, struct op *op)
         submit_coord_alone(t, op);
         return;
     }
+    op->buffer->claim_here = t->alone == t->buffer;
     op_push(op, accepted, t);
     store_submit(t->buffer, op);
 }
@@ -678,7 +729,7 @@ static void tiered_submit(struct store *s, struct op *op)
     op->at_coord = op->refused = false;
     op->degraded = t->open;
     if (op->coord_only && op->verb <= VERB_PEEK)
-        submit_coord_alone(t, op);
+        submit_alone(t, op);
     else
         submit_verb[op->verb](t, op);
 }
@@ -687,7 +738,10 @@ static void tiered_cancel(struct store *s, struct op *op)
 {
     struct tiered *t = (struct tiered *)s;
     if (op->verb != VERB_WATCH || op->refused) return;
-    store_cancel(op->at_coord ? t->coord : t->ledger, op);
+    if (op->coord_only && !op->at_coord)
+        store_cancel(t->alone, op);
+    else
+        store_cancel(op->at_coord ? t->coord : t->ledger, op);
 }
 
 static bool tiered_idle(const struct store *s)
@@ -723,6 +777,13 @@ static void tiered_close(struct store *s)
     store_close(t->ledger);
     store_close(t->buffer);
     free(t);
+}
+
+/* Is coord enough for those who could ask for the same at once? */
+static bool sees_others(const struct tiered *t)
+{
+    if (!t->buffer || !(t->buffer->caps & CAP_CLAIMS)) return true;
+    return (t->coord->caps & CAP_SHARED) || !(t->ledger->caps & CAP_SHARED);
 }
 
 /* What the planes can do together. */
@@ -765,6 +826,7 @@ int tiered_open(struct store *coord, struct store *ledger, const struct tiered_o
                               .caps = tiered_caps(t),
                               .loop = env->loop,
                               .epoch = ledger->epoch };
+    t->alone = sees_others(t) ? t->coord : t->buffer;
     list_init(&t->watches);
     list_init(&t->refused);
     task_init(&t->refuse, refuse_run);
