@@ -19,7 +19,6 @@
 #define BUFFER_CASE(suite, name)                                                               \
     static void suite##_##name(void);                                                          \
     ASKING_CASE_ON(suite, name, sqlite, "sqlite", CAP_BUFFER)                                  \
-    ASKING_CASE_ON(suite, name, redis, "redis", CAP_BUFFER)                                    \
     ASKING_CASE_ON(suite, name, redis_cluster, "redis-cluster", CAP_BUFFER)                    \
     ASKING_CASE_ON(suite, name, tiered_fleet, "tiered-fleet", CAP_BUFFER)                      \
     static void suite##_##name(void)
@@ -34,8 +33,6 @@
 #define GATE_CASE(suite, name)                                                                 \
     static void suite##_##name(void);                                                          \
     ASKING_CASE_ON(suite, name, memory, "memory", CAP_GATE)                                    \
-    ASKING_CASE_ON(suite, name, tiered_sqlite, "tiered-sqlite", CAP_GATE)                      \
-    ASKING_CASE_ON(suite, name, redis, "redis", CAP_GATE)                                      \
     ASKING_CASE_ON(suite, name, redis_cluster, "redis-cluster", CAP_GATE)                      \
     ASKING_CASE_ON(suite, name, tiered_fleet, "tiered-fleet", CAP_GATE)                        \
     static void suite##_##name(void)
