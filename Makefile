@@ -161,6 +161,10 @@ $(BUILD)/bench/pairs: $(call obj,$(wildcard bench/doors/*.c))
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(LDFLAGS_ALL) $^ -o $@
 
+$(BUILD)/bench/triggers: $(call obj,$(wildcard bench/runs/*.c))
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(LDFLAGS_ALL) $^ -o $@
+
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)
 
 # ---- commands ----------------------------------------------------------------------------------
@@ -221,7 +225,8 @@ packages-bench:
 	@tools/packages bench
 	@command -v npm >/dev/null || tools/packages node
 bench: packages-test packages-bench ## ratios against baselines and peers of the same run; ONLY=name
-	@$(MAKE) --no-print-directory -j2 $(BUILD)/bench/core $(BUILD)/bench/fleet $(BUILD)/bench/pairs $(BUILD)/once
+	@$(MAKE) --no-print-directory -j2 $(BUILD)/bench/core $(BUILD)/bench/fleet $(BUILD)/bench/pairs $(BUILD)/bench/triggers \
+		$(BUILD)/once
 	@bench/run $(BUILD)/bench $(ONLY)
 
 .PHONY: bench-docs

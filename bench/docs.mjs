@@ -1,4 +1,4 @@
-// docs.mjs DIR PAGE - puts the numbers of the last run (DIR/core.json, fleet.json, doors.json) into PAGE,
+// docs.mjs DIR PAGE - puts the numbers of the last run (DIR/core.json, fleet.json, doors.json, runs.json) into PAGE,
 // between the markers. A file that is not there leaves its table as it is.
 import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import { execFileSync } from "node:child_process";
@@ -43,7 +43,7 @@ function put(text, name, content) {
 }
 
 let text = put(readFileSync(page, "utf8"), "machine", machine());
-for (const name of ["core", "fleet", "doors"]) {
+for (const name of ["core", "fleet", "doors", "runs"]) {
   const file = join(dir, `${name}.json`);
   if (existsSync(file)) text = put(text, name, table(JSON.parse(readFileSync(file, "utf8"))));
 }

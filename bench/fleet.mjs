@@ -6,13 +6,13 @@
 // that are medians of the ratios of the rounds. ONLY is redis, postgres, tiered or burst. Exit status 0
 // unless a target is missed by more than a factor of two, which noise does not explain.
 import { execFileSync, spawn } from "node:child_process";
-import { mkdtempSync, readFileSync, readdirSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { readFileSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { createInterface } from "node:readline";
 import { parseArgs } from "node:util";
 import { countCommands } from "./monitor.mjs";
 import { Report, median } from "./report.mjs";
+import { clean, serverCpuUs, startServers } from "./servers.mjs";
 
 const { values: options, positionals } = parseArgs({
   allowPositionals: true,
@@ -23,65 +23,6 @@ const here = import.meta.dirname ?? dirname(new URL(import.meta.url).pathname);
 const rounds = 3;
 const seconds = 2.5;
 const report = new Report();
-
-// ---- servers -----------------------------------------------------------------------------------
-
-// Commits are flushed; the rest keeps checkpoints out of measurements that last seconds.
-const postgresSettings = `
-fsync = on
-full_page_writes = on
-synchronous_commit = on
-shared_buffers = 256MB
-max_wal_size = 4GB
-checkpoint_timeout = 30min
-autovacuum = off`;
-
-function startServers() {
-  const dir = mkdtempSync(join(tmpdir(), "once-bench-"));
-  execFileSync(join(here, "../tests/servers"), ["start", "--for", `${process.pid}`, dir, "redis", "postgres"], {
-    env: { ...process.env, ONCE_POSTGRES_SETTINGS: postgresSettings },
-    stdio: ["ignore", "inherit", "inherit"],
-  });
-  const env = readFileSync(join(dir, "env"), "utf8");
-  const get = (name) => env.match(new RegExp(`^export ONCE_TEST_${name}=(.*)$`, "m"))[1];
-  return {
-    dir,
-    redis: get("REDIS"),
-    redisPid: Number(get("REDIS_PID")),
-    postgres: get("POSTGRES"),
-    postgresPid: Number(get("POSTGRES_PID")),
-  };
-}
-
-const redisCli = (...args) => execFileSync("redis-cli", ["-u", servers.redis, ...args], { encoding: "utf8" });
-const psql = (sql) => execFileSync("psql", ["-XqAt", "-v", "ON_ERROR_STOP=1", "-d", servers.postgres, "-c", sql], { encoding: "utf8" });
-
-// Nothing is left of the sample before, and none of its writing is still to be done.
-function clean() {
-  redisCli("flushall", "sync");
-  const tables = psql("SELECT quote_ident(schemaname) || '.' || quote_ident(tablename) FROM pg_tables WHERE tablename IN ('claims', 'bench_rows')");
-  for (const table of tables.split("\n").filter(Boolean)) psql(`TRUNCATE ${table}`);
-  psql("CHECKPOINT");
-}
-
-// Processor time of a server and of all processes it has started, in microseconds.
-function serverCpuUs(pid) {
-  const ticks = (of, fields) => {
-    const stat = readFileSync(`/proc/${of}/stat`, "utf8").split(") ")[1].split(" ");
-    return { parent: Number(stat[1]), ticks: fields.reduce((sum, i) => sum + Number(stat[i]), 0) };
-  };
-  let sum = ticks(pid, [11, 12, 13, 14]).ticks;
-  for (const name of readdirSync("/proc")) {
-    if (!/^\d+$/.test(name)) continue;
-    try {
-      const child = ticks(name, [11, 12]);
-      if (child.parent === pid) sum += child.ticks;
-    } catch {
-      // it has ended meanwhile
-    }
-  }
-  return sum * 10000;
-}
 
 // ---- samples -----------------------------------------------------------------------------------
 
@@ -103,8 +44,8 @@ const mollifier = (inFlight, ...more) => () =>
 function pgbench(clients) {
   const bin = execFileSync("pg_config", ["--bindir"], { encoding: "utf8" }).trim();
   const script = join(servers.dir, "insert.sql");
-  const schema = psql("SELECT quote_ident(schemaname) FROM pg_tables WHERE tablename = 'claims' LIMIT 1").trim();
-  psql(`SET client_min_messages = warning; CREATE TABLE IF NOT EXISTS bench_rows (LIKE ${schema}.claims INCLUDING ALL)`);
+  const schema = servers.psql("SELECT quote_ident(schemaname) FROM pg_tables WHERE tablename = 'claims' LIMIT 1").trim();
+  servers.psql(`SET client_min_messages = warning; CREATE TABLE IF NOT EXISTS bench_rows (LIKE ${schema}.claims INCLUDING ALL)`);
   writeFileSync(script, readFileSync(join(here, "insert.sql")));
   return () => {
     const text = run(join(bin, "pgbench"), ["-n", "-M", "prepared", "-c", `${clients}`, "-j", "2", "-T", "3", "-f", script, servers.postgres]);
@@ -117,7 +58,7 @@ function pgbench(clients) {
 function inTurns(sides, pid) {
   for (let round = 0; round < rounds; round++) {
     for (const side of sides) {
-      clean();
+      clean(servers, "claims", "bench_rows");
       const before = serverCpuUs(pid);
       const start = process.hrtime.bigint();
       const sample = side.sample();
@@ -192,11 +133,11 @@ const warm = async (owner, crowd) => {
 };
 
 async function burstRound(role, result) {
-  redisCli("flushall", "sync");
+  servers.redisCli("flushall", "sync");
   const owner = role("owner");
   await owner.hear("ready");
   await warm(owner, []);
-  const owned = redisCli("client", "list").match(/(?<= addr=)\S+/g);
+  const owned = servers.redisCli("client", "list").match(/(?<= addr=)\S+/g);
   const crowd = [role("losers", losersEach), role("losers", losersEach)];
   for (const losers of crowd) await losers.hear("ready");
   await warm(owner, crowd);
@@ -266,7 +207,7 @@ const servers = startServers();
 try {
   for (const [name, rows] of Object.entries(groups)) if (!only || only === name) await rows();
 } finally {
-  execFileSync(join(here, "../tests/servers"), ["stop", servers.dir]);
+  servers.stop();
 }
 if (options.json) writeFileSync(options.json, `${JSON.stringify(report.json(), null, 1)}\n`);
 process.exitCode = report.end();

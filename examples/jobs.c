@@ -102,6 +102,7 @@ int main(int argc, char **argv)
         return 2;
     }
     config.data_dir = argv[1];
+    config.flags = ONCE_RUNS;
     if (once_open(&config, &o, &error) < 0) return refuse("open", &error);
     int failed = trigger(o, "o-17", ids[0]) || trigger(o, "o-17", ids[0]) ||
                  trigger(o, "o-18", ids[1]) || work(o) || show(o, ids[0]) || show(o, ids[1]);

@@ -109,6 +109,7 @@ ONCE_API struct once_bytes once_bytes(const void *data, size_t len);
 
 #define ONCE_HOSTED 1u    /* no thread for renewals: the caller's loop drives the handle */
 #define ONCE_EPHEMERAL 2u /* as ledger "none": only as durable as coord, and answers say so */
+#define ONCE_RUNS 4u      /* the handle is used for runs: opens their buffer, too */
 
 /* Something happened that an operator may want to see. Scope and key are the caller's own
  * words: hash them before they reach a log. Called from inside once_ functions or, without
@@ -269,14 +270,21 @@ ONCE_API int once_do_with(struct once *o, const struct once_claim *in, once_fn *
 
 /* ---- runs: work that is triggered here and done by whoever works on its queue ----
  *
+ *     struct once_config config = ONCE_CONFIG_INIT;
  *     struct once_trigger in = ONCE_TRIGGER_INIT;
  *     struct once_run_answer answer;
+ *     config.flags = ONCE_RUNS;                // without it, and without a url: refused
+ *     if (once_open(&config, &o, &error) < 0) ...
  *     in.task = once_str("send-receipt");
  *     in.payload = once_str("{\"order\": \"o-17\"}");
  *     in.key = once_str("o-17");               // same key, same run
  *     if (once_trigger(o, &in, &answer) < 0) ...
  *     // answer.run->id; ONCE_OK: created, ONCE_CACHED: it was there
  *     once_run_answer_clear(&answer);
+ *
+ * Of a burst, what is too much for the ledger waits in a buffer, and counts as a run like any other.
+ * A handle that stays open moves it into the ledger by itself, and so does every daemon; what is
+ * there when the last of them closes stays there for the next one.
  *
  * A worker leases runs of a queue, shows the token of each to heartbeat while it works, and to
  * complete or fail. Nobody does that for it: a lease that is not extended lapses, and the run is
@@ -480,6 +488,12 @@ ONCE_API int once_run_heartbeat(struct once *o, const struct once_run_args *in,
 /* As if it had not been leased: due at once, and not an attempt. */
 ONCE_API int once_run_return(struct once *o, const struct once_run_args *in,
                              struct once_run_answer *ret_answer);
+
+/* Moves everything that is in the buffer now into the ledger; *ret_drained, which may be NULL, is how
+ * much that was. Handles that stay open do so by themselves: this is for whoever wants it done, and
+ * to know. ONCE_EUNAVAILABLE: the ledger is away; what was not moved stays in the buffer. With a url
+ * it is ONCE_EUNSUPPORTED: the daemon does it. One at a time. */
+ONCE_API int once_drain(struct once *o, uint64_t *ret_drained, struct once_error *reterr);
 
 /* ---- listing and upkeep ---- */
 

@@ -5,12 +5,19 @@
 #include <string.h>
 
 const struct command *const commands[] = {
-    &run_command,        &claim_command,   &publish_command,    &release_command,
-    &renew_command,      &peek_command,    &forget_command,     &trigger_command,
-    &runs_command,       &work_command,    &ls_command,         &sweep_command,
-    &stats_command,      &migrate_command, &serve_command,      &config_command,
-    &token_command,      &top_command,     &doctor_command,     &bench_command,
-    &completion_command, &version_command, &help_command_entry, NULL,
+    &run_command,        &claim_command,
+    &publish_command,    &release_command,
+    &renew_command,      &peek_command,
+    &forget_command,     &trigger_command,
+    &runs_command,       &work_command,
+    &drain_command,      &gate_command,
+    &ls_command,         &sweep_command,
+    &stats_command,      &migrate_command,
+    &serve_command,      &config_command,
+    &token_command,      &top_command,
+    &doctor_command,     &bench_command,
+    &completion_command, &version_command,
+    &help_command_entry, NULL,
 };
 
 const struct command *command_find(const char *name)

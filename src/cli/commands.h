@@ -11,6 +11,8 @@ extern const struct command peek_command, forget_command;                    /* 
 extern const struct command trigger_command;                                 /* trigger.c */
 extern const struct command runs_command;                                    /* runs.c */
 extern const struct command work_command;                                    /* work.c */
+extern const struct command drain_command;                                   /* drain.c */
+extern const struct command gate_command;                                    /* gate.c */
 extern const struct command ls_command;                                      /* ls.c */
 extern const struct command sweep_command, stats_command;                    /* upkeep.c */
 extern const struct command migrate_command;                                 /* migrate.c */

@@ -11,7 +11,7 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
-enum { KILL_AFTER_MS = 5000 };
+enum { KILL_AFTER_MS = 5000, RESTS_MAX = 64 };
 
 int runner_init(struct runner *r, struct err *reterr)
 {
@@ -165,6 +165,16 @@ static bool is_working(const struct runner *r)
     return !tee_ended(&r->out) || !tee_ended(&r->err);
 }
 
+/* What it said last may have come together with word of its end. */
+static void take_rest(struct runner *r, struct tee *t)
+{
+    for (int i = 0; i < RESTS_MAX && !tee_ended(t); i++) {
+        struct pollfd fd = tee_poll(t);
+        if (poll(&fd, 1, 0) <= 0) return;
+        tee_turn(t, fd.revents, keep, r);
+    }
+}
+
 int runner_work(struct runner *r, char *const *argv, char *const *env, size_t result_bytes_max,
                 struct err *reterr)
 {
@@ -179,6 +189,8 @@ int runner_work(struct runner *r, char *const *argv, char *const *env, size_t re
     tee_init(&r->out, r->child.out, STDOUT_FILENO, RESULT_STDOUT);
     tee_init(&r->err, r->child.err, STDERR_FILENO, RESULT_STDERR);
     while (is_working(r)) turn(r);
+    take_rest(r, &r->out);
+    take_rest(r, &r->err);
     tee_fini(&r->out);
     tee_fini(&r->err);
     return 0;

@@ -210,6 +210,7 @@ static int runs_run(struct cli *cli, const struct args *args)
                   action->name);
         return STATUS_USAGE;
     }
+    config.flags = ONCE_RUNS;
     int status = cli_open(cli, &config, &call.once);
     if (status) return status;
     status = action->run(&call);

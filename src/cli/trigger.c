@@ -75,6 +75,7 @@ static int trigger_ask(struct cli *cli, const struct once_trigger *in)
     struct once_config config = ONCE_CONFIG_INIT;
     struct once_run_answer answer = { 0 };
     struct once *once;
+    config.flags = ONCE_RUNS;
     int status = cli_open(cli, &config, &once);
     if (status) return status;
     int r = once_trigger(once, in, &answer);

@@ -61,6 +61,7 @@ static int work_run(struct cli *cli, const struct args *args)
     struct err err;
     int status = check(args);
     if (status) return status;
+    config.flags = ONCE_RUNS;
     if (config.value_bytes_max < values[WORK_MAX_OUTPUT].number)
         config.value_bytes_max = values[WORK_MAX_OUTPUT].number;
     status = signals_open(&w.signals, &err) < 0 ? cli_fail(cli, err.code, err.text)

@@ -47,6 +47,7 @@ static int take_gate(const struct server_config *config, struct runs_config *run
     runs->gate.hold_ms = runs->all_gate.hold_ms = config->gate_hold_ms;
     runs->all_gate.threshold = config->gate_all_threshold;
     runs->drains = config->drainer;
+    runs->watches = true; /* also where nobody drains: that is when somebody has to be told */
     runs->drain_rate = config->drainer_rate;
     int r = gate_check(&runs->gate, reterr);
     return r || !runs->all_gate.threshold ? r : gate_check(&runs->all_gate, reterr);

@@ -119,12 +119,12 @@ static void change_entry(struct run_call *c, const struct entry *entry)
     struct run_verdict v;
     struct err err = { ERR_CORRUPT, "a buffered run makes no sense" };
     struct run_change *change = &c->args.change;
-    if (!run_change_may_wait(change->kind)) { /* nobody can have leased it */
-        run_finish(c, OUTCOME_LOST);
-        return;
-    }
     change->made_at_ms = wall_ms(c->engine);
     int r = entry_run(c, entry, &run);
+    if (!r && !run_change_may_wait(change->kind)) { /* nobody can have leased it */
+        run_finish_with(c, OUTCOME_LOST, &run, true);
+        return;
+    }
     if (!r) r = rules_run_change(&run, change, change->made_at_ms, &c->scratch, &v, &err);
     if (r) {
         run_fail(c, r, err.text);

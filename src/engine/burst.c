@@ -170,6 +170,12 @@ static bool wait_at(struct run_call *c, struct burst *b)
     return true;
 }
 
+bool burst_keeps(const struct run_call *c)
+{
+    const struct runs *r = c->engine->runs;
+    return r->config.all_gate.threshold || engine_gate(c->engine, c->args.env).mode != GATE_OFF;
+}
+
 void burst_ask(struct run_call *c)
 {
     struct burst *b = burst_for(c->engine->runs, c->args.env);

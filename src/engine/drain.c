@@ -26,7 +26,7 @@ enum {
     LEASE_MARGIN_MS = 5000, /* what is not known by then goes back */
     ATTEMPTS_MAX = 5,
     COUNT_MS = 1000,
-    ENV_PARTS = 4, /* no env may have more than a fourth of a round while others wait */
+    EARNED_MS_MAX = 50, /* with a rate: what is not taken for so long is lost */
 };
 
 struct round;
@@ -67,10 +67,11 @@ struct drainer {
     void *done_ctx;
     uint64_t drained_before;
     struct buffer_ask count;
-    unsigned looks;    /* that found nothing, in a row */
-    unsigned away;     /* rounds that did not reach the ledger, in a row */
-    int64_t hold_ms;   /* not before */
-    int64_t earned_ms; /* with a rate: when the next entry may be taken */
+    unsigned looks;       /* that found nothing, in a row */
+    unsigned away;        /* rounds that did not reach the ledger, in a row */
+    int64_t hold_ms;      /* not before */
+    int64_t earned_at_ms; /* with a rate: until then it is counted what may be taken, ... */
+    int64_t earned;       /* ... in thousandths of an entry */
 };
 
 static void next(struct drainer *d);
@@ -112,12 +113,22 @@ static void look_later(struct drainer *d)
     if (!timer_is_set(&d->timer)) timer_set(e->loop, &d->timer, at_ms);
 }
 
+/* It is tried again like a look that found nothing; what was leased lapses. */
+static void out_of_memory(struct drainer *d)
+{
+    tell(d, &(struct err){ ERR_NOMEM, "out of memory moving the buffer; what is not moved "
+                                      "stays there" });
+    if (!d->stopping) look_later(d);
+}
+
 static void reached(struct drainer *d, bool away)
 {
     struct engine *e = engine_of(d);
-    d->away = away ? d->away + 1 : 0;
-    if (away)
-        d->hold_ms = e->loop->now_ms + back_off_ms(e->rng, d->away, AWAY_MS_FIRST, AWAY_MS_MAX);
+    int64_t now_ms = e->loop->now_ms;
+    if (!away)
+        d->away = 0;
+    else if (d->hold_ms <= now_ms) /* else another round has found out just now */
+        d->hold_ms = now_ms + back_off_ms(e->rng, ++d->away, AWAY_MS_FIRST, AWAY_MS_MAX);
 }
 
 static void settled(struct op *op, void *ctx)
@@ -142,8 +153,10 @@ static void settle(struct round *r)
     struct op *op = rows ? op_new(VERB_SETTLE, NULL, NULL) : NULL;
     if (!op) {
         free(rows);
-        reached(r->drainer, true);
+        struct drainer *d = r->drainer;
+        reached(d, true);
         round_free(r);
+        out_of_memory(d);
         return;
     }
     for (size_t i = 0; i < count; i++) {
@@ -300,6 +313,11 @@ static void begin(struct item *item)
 
 /* ---- a round ---- */
 
+static void give_back(struct drainer *d, size_t not_taken)
+{
+    if (d->runs->config.drain_rate) d->earned += (int64_t)not_taken * 1000;
+}
+
 static void leased(struct op *op, void *ctx)
 {
     struct round *r = ctx;
@@ -308,14 +326,22 @@ static void leased(struct op *op, void *ctx)
     struct err err = op->err;
     op_free(op);
     if (count && !err.code) r->items = calloc(count, sizeof *r->items);
-    if (err.code || !count || !r->items) {
+    if (count && !err.code && !r->items) {
+        round_free(r);
+        out_of_memory(d);
+        return;
+    }
+    if (err.code || !count) {
         bool last = r->regular && d->regular == 1;
+        if (r->regular) give_back(d, r->lease.limit);
         round_free(r);
         if (last || err.code) tell(d, &err);
+        if (d->done && d->regular) return; /* the other round goes on, and nobody has to wait */
         if (!d->stopping) look_later(d);
         return;
     }
     d->looks = 0;
+    if (r->regular) give_back(d, r->lease.limit - count);
     r->open = count;
     for (size_t i = 0; i < count; i++) {
         r->items[i] = (struct item){ .round = r, .entry = r->lease.entries.rows[i] };
@@ -345,11 +371,24 @@ static void round_start(struct round *r)
 {
     struct op *op = op_new(VERB_DRAIN_LEASE, NULL, NULL);
     if (!op) {
+        struct drainer *d = r->drainer;
         round_free(r);
+        out_of_memory(d);
         return;
     }
     op->buffer = &r->lease;
     engine_submit(engine_of(r->drainer), op, leased, r);
+}
+
+/* What was not taken in time is not made up for: no second has more than the rate and what is earned
+ * in a moment. */
+static void earn(struct drainer *d, int64_t rate)
+{
+    int64_t now_ms = engine_of(d)->loop->now_ms, since_ms = now_ms - d->earned_at_ms;
+    int64_t most = rate * EARNED_MS_MAX > 1000 ? rate * EARNED_MS_MAX : 1000;
+    d->earned_at_ms = now_ms;
+    d->earned += rate * (since_ms < 1000 ? since_ms : 1000);
+    if (d->earned > most) d->earned = most;
 }
 
 /* How many may be taken now; 0: none, and the timer is set. */
@@ -357,17 +396,16 @@ static size_t allowance(struct drainer *d)
 {
     struct engine *e = engine_of(d);
     size_t batch = d->runs->config.drain_batch;
-    int64_t rate = d->runs->config.drain_rate, now_ms = e->loop->now_ms;
+    int64_t rate = d->runs->config.drain_rate;
     if (!rate) return batch;
-    if (d->earned_ms < now_ms - 1000)
-        d->earned_ms = now_ms - 1000; /* no more than a second's worth */
-    int64_t may = (now_ms - d->earned_ms) * rate / 1000;
-    if (may > (int64_t)batch) may = (int64_t)batch;
+    earn(d, rate);
+    int64_t may = d->earned / 1000;
     if (may < 1) {
-        timer_set(e->loop, &d->timer, d->earned_ms + 1000 / rate + 1);
+        timer_set(e->loop, &d->timer, e->loop->now_ms + (1000 - d->earned + rate - 1) / rate);
         return 0;
     }
-    d->earned_ms += may * 1000 / rate;
+    if (may > (int64_t)batch) may = (int64_t)batch;
+    d->earned -= may * 1000;
     return (size_t)may;
 }
 
@@ -381,10 +419,13 @@ static void next(struct drainer *d)
         return;
     }
     size_t may = allowance(d);
-    struct round *r = may ? round_new(d, true) : NULL;
-    if (!r) return;
+    if (!may) return;
+    struct round *r = round_new(d, true);
+    if (!r) {
+        out_of_memory(d);
+        return;
+    }
     r->lease.limit = may;
-    r->lease.env_limit = may > ENV_PARTS ? may / ENV_PARTS : 1;
     round_start(r);
 }
 
@@ -472,9 +513,9 @@ int drainer_init(struct runs *r)
     list_init(&d->rounds);
     timer_init(&d->timer, timer_fired);
     timer_init(&d->count_timer, count_timer);
-    if (!r->config.drains) return 0;
-    timer_set(e->loop, &d->timer, e->loop->now_ms);
-    timer_set(e->loop, &d->count_timer, e->loop->now_ms);
+    int64_t first_ms = e->loop->now_ms + r->config.drain_after_ms;
+    if (r->config.drains) timer_set(e->loop, &d->timer, first_ms);
+    if (r->config.watches) timer_set(e->loop, &d->count_timer, first_ms);
     return 0;
 }
 

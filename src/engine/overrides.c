@@ -170,7 +170,7 @@ static void look(struct timer *t)
 int overrides_init(struct runs *r)
 {
     struct engine *e = r->engine;
-    if (!r->config.drains || !has(e, CAP_GATE) || !has(e, CAP_RUNS)) return 0;
+    if (!r->config.watches || !has(e, CAP_GATE) || !has(e, CAP_RUNS)) return 0;
     struct overrides *g = calloc(1, sizeof *g);
     if (!g) return ERR_NOMEM;
     r->overrides = g;

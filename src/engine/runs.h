@@ -30,9 +30,11 @@
 struct runs_config {
     struct gate_config gate;     /* of an env that has none of its own */
     struct gate_config all_gate; /* of all envs together; threshold 0: there is none */
-    bool drains;        /* moves the buffer into the ledger, and looks up gates, by itself */
+    bool drains;                 /* moves the buffer into the ledger by itself */
+    bool watches;       /* counts the buffer, and looks up gates that operators have set */
     size_t drain_batch; /* entries leased at once */
     int64_t drain_lease_ms;
+    int64_t drain_after_ms; /* the first look, unless something is accepted here before */
     int64_t drain_rate;     /* entries a second at most; 0: as many as the ledger takes */
     int64_t change_wait_ms; /* how long a change waits for a drainer that has its run */
 };
@@ -53,7 +55,7 @@ struct run_stats {
     uint64_t drained, drain_failed, drain_retried, parked, aliased;
     uint64_t leased, returned;
     struct histogram drain_lag; /* ms from accept to written */
-    /* The buffer as a drainer saw it last. */
+    /* The buffer as it was counted last. */
     bool buffer_known;
     uint64_t buffer_queued, buffer_leased;
     int64_t buffer_oldest_ms;

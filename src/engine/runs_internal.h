@@ -150,6 +150,7 @@ int bursts_init(struct runs *r);
 void bursts_fini(struct runs *r);
 /* c->then is called with c->trigger.diverted set. */
 void burst_ask(struct run_call *c);
+bool burst_keeps(const struct run_call *c); /* is there a gate that may divert, or counts? */
 
 /* ---- overrides.c ---- */
 

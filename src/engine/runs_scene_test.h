@@ -18,6 +18,11 @@ struct scene {
     struct runs_config config;
 };
 
+/* What answers have shown lives until the scene is closed. */
+static struct run_rows shown_rows;
+static struct run ***shown_lists;
+static size_t shown_count;
+
 /* One question and what came of it. */
 struct asked {
     unsigned finished;
@@ -59,6 +64,10 @@ static inline void scene_close(struct scene *s)
     engine_free(s->engine);
     world_close(&s->world, s->store);
     world_fini(&s->world);
+    run_rows_clear(&shown_rows);
+    while (shown_count) free(shown_lists[--shown_count]);
+    free(shown_lists);
+    shown_lists = NULL;
 }
 
 static inline void asked_done(struct run_call *call, void *ctx)
@@ -72,8 +81,13 @@ static inline void asked_done(struct run_call *call, void *ctx)
     a->buffered = out->buffered;
     a->degraded = out->degraded;
     a->reason = out->reason;
-    for (size_t i = 0; i < out->rows.count; i++)
-        cr_assert(run_rows_add(&a->rows, out->rows.rows[i]) == 0);
+    a->rows.rows = calloc(out->rows.count + 1, sizeof *a->rows.rows);
+    for (size_t i = 0; i < out->rows.count; i++) {
+        cr_assert(run_rows_add(&shown_rows, out->rows.rows[i]) == 0);
+        a->rows.rows[a->rows.count++] = shown_rows.rows[shown_rows.count - 1];
+    }
+    shown_lists = realloc(shown_lists, (shown_count + 1) * sizeof *shown_lists);
+    shown_lists[shown_count++] = a->rows.rows;
     a->rows.more = out->rows.more;
 }
 

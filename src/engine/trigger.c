@@ -214,7 +214,7 @@ static void found(struct run_call *c, const struct run *run, bool buffered, bool
         fail_with(c, &(struct err){ ERR_NOMEM, "out of memory for the answer" });
         return;
     }
-    if (created) work_ring(c->engine, run->env, run->queue);
+    if (created && !buffered) work_ring(c->engine, run->env, run->queue);
     if (!t->owns) {
         end_found(c);
         return;
@@ -226,7 +226,7 @@ static void found(struct run_call *c, const struct run *run, bool buffered, bool
     }
     t->owns = false;
     lease_end(c->engine, &t->token);
-    struct request in = { .token = t->token, .value = id, .retain_ms = HINT_MS };
+    struct request in = { .token = t->token, .value = id, .retain_ms = -1 }; /* as claimed */
     run_submit_keyed(c, VERB_PUBLISH, &t->key, &in, published);
     blob_unref(id);
 }
@@ -357,7 +357,7 @@ static void accept(struct run_call *c)
     c->buffer.run = buf_bytes(&c->packed);
     c->buffer.unclaimed = !t->owns;
     c->buffer.frees_key = false;
-    struct request in = { .token = t->token, .value = id, .retain_ms = HINT_MS };
+    struct request in = { .token = t->token, .value = id, .retain_ms = -1 }; /* as claimed */
     run_submit_keyed(c, VERB_ACCEPT, &t->key, &in, accept_answered);
     blob_unref(id);
 }
@@ -372,14 +372,19 @@ static void gate_answered(struct run_call *c)
         put(c);
 }
 
+static bool has_gate(const struct run_call *c)
+{
+    if (c->degraded || !has(c->engine, CAP_GATE) || !has(c->engine, CAP_BUFFER)) return false;
+    return burst_keeps(c);
+}
+
 static void nobody_has_it(struct run_call *c)
 {
     c->then = gate_answered;
-    if (c->trigger.outlived || c->degraded || !has(c->engine, CAP_GATE) ||
-        !has(c->engine, CAP_BUFFER))
-        put(c);
-    else
+    if (has_gate(c) && !c->trigger.outlived)
         burst_ask(c);
+    else
+        put(c);
 }
 
 /* ---- a hint that leads nowhere ---- */
@@ -444,9 +449,22 @@ static void looked_up(struct run_call *c, struct op *op)
         unresolved(c);
 }
 
+/* What has the key is found by whoever puts a run there, too: nothing else depends on it if there is
+ * no gate, which counts only those that make one. A hint is looked up, and so is an id. */
+static bool puts_at_once(const struct run_call *c)
+{
+    enum outcome said = c->trigger.claimed;
+    bool hint = said == OUTCOME_CACHED || said == OUTCOME_MISMATCH;
+    return !hint && !c->trigger.by_id && !has_gate(c);
+}
+
 static void look_in_ledger(struct run_call *c)
 {
     const struct run *r = &c->args.run;
+    if (puts_at_once(c)) {
+        nobody_has_it(c);
+        return;
+    }
     c->ask.id = c->trigger.by_id ? r->id : (struct run_id){ 0 };
     c->ask.task = r->task;
     c->ask.key = r->key;

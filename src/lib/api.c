@@ -197,6 +197,12 @@ static int claim_args(struct once *o, const struct once_claim *from, struct call
     return drive_will_tell(o, reterr);
 }
 
+int api_for_runs(const struct once *o, struct err *reterr)
+{
+    if (o->config.flags & ONCE_RUNS || o->store->caps & CAP_CALLS) return 0;
+    return err_set(reterr, ERR_UNSUPPORTED, "open the handle with ONCE_RUNS");
+}
+
 int api_token(const char *text, struct token *ret_token, struct err *reterr)
 {
     if (hex_decode(bytes_str(text), ret_token->bytes, sizeof ret_token->bytes)) return 0;

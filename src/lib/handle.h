@@ -56,6 +56,8 @@ int api_fail(struct once_error *reterr, const struct err *err); /* reterr may be
  * defaults that are in `to`. */
 int api_take(void *to, size_t known, const void *from, size_t size, const char *init,
              struct err *reterr);
+/* Is this handle for runs? A daemon's always is. */
+int api_for_runs(const struct once *o, struct err *reterr);
 int api_token(const char *text, struct token *ret_token, struct err *reterr);
 /* A call of a hosted handle, on the heap; NULL: not possible, and reterr says why. */
 struct once_call *api_call_new(struct once *o, void *ctx, struct err *reterr);

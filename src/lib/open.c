@@ -6,6 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* A handle that is opened for one call moves nobody else's runs. */
+enum { DRAIN_AFTER_MS = 1000 };
+
 static void emit(void *ctx, const struct trace_event *event)
 {
     struct once *o = ctx;
@@ -26,7 +29,7 @@ static int config_take(const struct once_config *in, struct once_config *ret,
         return err_set(reterr, ERR_INVALID, "start with ONCE_CONFIG_INIT: size is not set");
     if (in) memcpy(&config, in, in->size < sizeof config ? in->size : sizeof config);
     config.size = sizeof config;
-    if (config.flags & ~(ONCE_HOSTED | ONCE_EPHEMERAL))
+    if (config.flags & ~(ONCE_HOSTED | ONCE_EPHEMERAL | ONCE_RUNS))
         return err_set(reterr, ERR_INVALID, "unknown flags in the configuration");
     if (config.value_bytes_max < 0 || config.waiters_max < 0 || config.patience_ms < 0 ||
         config.sweep_ms < 0)
@@ -41,7 +44,8 @@ static int open_planes(struct once *o, struct err *reterr)
                                     .coord = o->config.coord,
                                     .data_dir = o->config.data_dir,
                                     .ephemeral = o->config.flags & ONCE_EPHEMERAL,
-                                    .url = o->config.url };
+                                    .url = o->config.url,
+                                    .runs = o->config.flags & ONCE_RUNS };
     int r = planes_settle(&config, reterr);
     if (r) return r;
     if (config.ephemeral) o->config.flags |= ONCE_EPHEMERAL;
@@ -50,10 +54,14 @@ static int open_planes(struct once *o, struct err *reterr)
 
 static int open_engine(struct once *o, struct err *reterr)
 {
+    struct runs_config runs = RUNS_CONFIG_INIT;
+    runs.watches = runs.drains = o->config.flags & ONCE_RUNS;
+    runs.drain_after_ms = DRAIN_AFTER_MS;
     struct engine_config config = { .value_bytes_max = o->config.value_bytes_max,
                                     .waiters_max = (size_t)o->config.waiters_max,
                                     .patience_ms = o->config.patience_ms,
-                                    .sweep_ms = o->config.sweep_ms };
+                                    .sweep_ms = o->config.sweep_ms,
+                                    .runs = &runs };
     return engine_open(o->store, &o->env, &config, &o->engine, reterr);
 }
 

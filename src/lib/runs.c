@@ -280,12 +280,20 @@ static int run_call_begin(struct once *o, struct once_call *c, struct asked *ask
 
 typedef int asks_fn(const void *from, struct asked *ret, struct err *reterr);
 
+/* Without its buffer a handle would not find what others have put there. */
+static int ask(const struct once *o, asks_fn *asks, const void *in, struct asked *ret,
+               struct err *reterr)
+{
+    int r = api_for_runs(o, reterr);
+    return r ? r : asks(in, ret, reterr);
+}
+
 static int run_block(struct once *o, asks_fn *asks, const void *in,
                      struct once_run_answer *ret_answer)
 {
     struct err err = { 0 };
     struct asked asked = { .args = RUN_ARGS_INIT };
-    if (asks(in, &asked, &err)) return run_answer_fail(ret_answer, &err);
+    if (ask(o, asks, in, &asked, &err)) return run_answer_fail(ret_answer, &err);
     struct once_call c = { .once = o, .run_answer = ret_answer };
     pthread_cond_init(&c.cond, NULL);
     drive_enter(o);
@@ -301,7 +309,7 @@ static int run_start(struct once *o, asks_fn *asks, const void *in, once_run_don
 {
     struct err err = { 0 };
     struct asked asked = { .args = RUN_ARGS_INIT };
-    if (asks(in, &asked, &err)) return api_fail(reterr, &err);
+    if (ask(o, asks, in, &asked, &err)) return api_fail(reterr, &err);
     struct once_call *c = api_call_new(o, ctx, &err);
     if (!c) return api_fail(reterr, &err);
     c->run_done = done;

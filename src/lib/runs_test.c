@@ -26,7 +26,7 @@ static void setup(void)
 {
     snprintf(dir, sizeof dir, "/tmp/once-runs-XXXXXX");
     cr_assert(mkdtemp(dir));
-    open_handle(0);
+    open_handle(ONCE_RUNS);
 }
 
 static void teardown(void)
@@ -111,6 +111,46 @@ static const struct once_run *lease(const char *queue, struct once_run_answer *a
 }
 
 /* ---- what is refused ---- */
+
+Test(lib_runs, a_handle_that_is_not_for_runs_refuses_all_of_them)
+{
+    struct once_trigger in = task("t");
+    struct once_run_query query = ONCE_RUN_QUERY_INIT;
+    struct once_run_answer a;
+    struct once_error error;
+    once_close(once);
+    open_handle(0);
+    cr_expect(once_trigger(once, &in, &a) == ONCE_EUNSUPPORTED);
+    cr_expect(a.outcome == 0 && strstr(a.error.text, "ONCE_RUNS"));
+    in.task = once_str("no such task"); /* what is asked is not even looked at */
+    cr_expect(once_trigger(once, &in, &a) == ONCE_EUNSUPPORTED);
+    cr_expect(once_run_list(once, &query, &a) == ONCE_EUNSUPPORTED);
+    once_close(once);
+    open_handle(ONCE_HOSTED);
+    cr_expect(once_run_list_start(once, &query, NULL, NULL, NULL, &error) == ONCE_EUNSUPPORTED);
+    cr_expect(strstr(error.text, "ONCE_RUNS"));
+    once_close(once);
+    open_handle(ONCE_RUNS);
+    cr_expect(once_run_list(once, &query, &a) == 0 && a.count == 0);
+    once_run_answer_clear(&a);
+}
+
+static bool has_file(const char *name)
+{
+    char path[128];
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    return access(path, F_OK) == 0;
+}
+
+Test(lib_runs, only_a_handle_for_runs_has_a_buffer)
+{
+    cr_expect(has_file("once.db-buffer"));
+    teardown();
+    snprintf(dir, sizeof dir, "/tmp/once-runs-XXXXXX");
+    cr_assert(mkdtemp(dir));
+    open_handle(0);
+    cr_expect(has_file("once.db") && !has_file("once.db-buffer"));
+}
 
 static void trigger_refused(const struct once_trigger *in, int code, const char *why)
 {
@@ -454,7 +494,7 @@ static void drive_until_told(const struct told *t)
 static void reopen_hosted(void)
 {
     once_close(once);
-    open_handle(ONCE_HOSTED);
+    open_handle(ONCE_HOSTED | ONCE_RUNS);
 }
 
 Test(lib_runs, asynchronous_calls_need_a_hosted_handle)
@@ -485,6 +525,72 @@ Test(lib_runs, a_call_is_told_once_and_never_inside_its_start)
     cr_expect(get.calls == 1);
 }
 
+/* ---- bursts ---- */
+
+enum { BURST = 150 };
+
+struct burst {
+    size_t told, buffered;
+    struct id ids[BURST];
+};
+
+static void tell_burst(void *ctx, int result, struct once_run_answer *answer)
+{
+    struct burst *b = ctx;
+    cr_assert(result == 0 && answer->outcome == ONCE_OK, "%s", answer->error.text);
+    memcpy(b->ids[b->told].text, answer->run->id, sizeof b->ids[0].text);
+    b->told++;
+    b->buffered += answer->buffered != 0;
+    once_run_answer_clear(answer);
+}
+
+static bool is_buffered(const struct id *id)
+{
+    struct once_run_args in = about(id);
+    struct once_run_answer a;
+    cr_assert(once_run_get(once, &in, &a) == 0 && a.outcome == ONCE_OK);
+    bool buffered = a.buffered;
+    once_run_answer_clear(&a);
+    return buffered;
+}
+
+Test(lib_runs, a_burst_is_buffered_and_draining_moves_all_of_it)
+{
+    struct once_trigger in = task("t");
+    struct burst b = { 0 };
+    struct once_error error;
+    uint64_t drained = 0;
+    reopen_hosted();
+    for (int i = 0; i < BURST; i++)
+        cr_assert(once_trigger_start(once, &in, tell_burst, &b, NULL, &error) == 0);
+    while (b.told < BURST) {
+        struct pollfd p = { .fd = once_fd(once), .events = POLLIN };
+        poll(&p, 1, (int)once_timeout_ms(once));
+        once_process(once);
+    }
+    cr_expect(b.buffered == BURST - 100);
+    cr_assert(once_drain(once, &drained, &error) == 0, "%s", error.text);
+    cr_expect(drained <= b.buffered);
+    for (int i = 0; i < BURST; i++) cr_expect(!is_buffered(&b.ids[i]));
+    cr_assert(once_drain(once, &drained, &error) == 0);
+    cr_expect(drained == 0);
+}
+
+Test(lib_runs, draining_needs_a_buffer)
+{
+    struct once_config config = ONCE_CONFIG_INIT;
+    struct once_error error;
+    once_close(once);
+    open_handle(0);
+    cr_expect(once_drain(once, NULL, &error) == ONCE_EUNSUPPORTED);
+    cr_expect(strstr(error.text, "ONCE_RUNS"));
+    once_close(once);
+    config.url = "once://127.0.0.1:1";
+    cr_assert(once_open(&config, &once, &error) == 0);
+    cr_expect(once_drain(once, NULL, &error) == ONCE_EUNSUPPORTED);
+    cr_expect(strstr(error.text, "by itself"));
+}
+
 Test(lib_runs, a_waiting_lease_can_be_canceled)
 {
     struct once_run_lease in = ONCE_RUN_LEASE_INIT;
@@ -513,5 +619,5 @@ Test(lib_runs, closing_ends_a_waiting_lease)
     cr_assert(once_run_lease_start(once, &in, tell, &t, NULL, &error) == 0);
     once_close(once);
     cr_expect(t.calls == 1 && t.result == ONCE_ECANCELED);
-    open_handle(0);
+    open_handle(ONCE_RUNS);
 }

@@ -1,4 +1,4 @@
-/* upkeep.c - listing, sweeping and counting: calls whose answer is more than an outcome. */
+/* upkeep.c - listing, sweeping, draining and counting: calls whose answer is more than an outcome. */
 #include "base/check.h"
 #include "lib/handle.h"
 
@@ -125,6 +125,44 @@ int once_sweep(struct once *o, uint64_t at_most, uint64_t *ret_removed,
         full = count == page;
     }
     if (ret_removed) *ret_removed = removed;
+    return 0;
+}
+
+struct draining {
+    struct once_call call; /* first: what drive_until() looks at */
+    uint64_t drained;
+    struct err err;
+};
+
+static void drain_over(uint64_t drained, const struct err *err, void *ctx)
+{
+    struct draining *d = ctx;
+    d->drained = drained;
+    d->err = *err;
+    d->call.finished = true;
+    drive_wake_caller(d->call.once, &d->call);
+}
+
+static int drain_check(const struct once *o, struct err *reterr)
+{
+    if (o->store->caps & CAP_CALLS)
+        return err_set(reterr, ERR_UNSUPPORTED,
+                       "the daemon has the buffer, and drains it by itself");
+    return api_for_runs(o, reterr);
+}
+
+int once_drain(struct once *o, uint64_t *ret_drained, struct once_error *reterr)
+{
+    struct draining d = { .call = { .once = o } };
+    if (drain_check(o, &d.err)) return api_fail(reterr, &d.err);
+    pthread_cond_init(&d.call.cond, NULL);
+    drive_enter(o);
+    int r = engine_drain(o->engine, drain_over, &d, &d.err);
+    if (!r) drive_until(o, &d.call);
+    drive_leave(o);
+    pthread_cond_destroy(&d.call.cond);
+    if (d.err.code) return api_fail(reterr, &d.err);
+    if (ret_drained) *ret_drained = d.drained;
     return 0;
 }
 

@@ -2,7 +2,10 @@
  *
  * Guarantees: an op about a key goes to the lane of that key, so ops on one key keep their
  * order and a watch stands where the changes to its key pass by; everything else goes to the
- * first lane. Which lane is a matter of this process alone. */
+ * first lane. Which lane is a matter of this process alone.
+ *
+ * Who looks at a run does not wait for those who write some: there are lanes for that, too. What was
+ * written before somebody asks is seen, whichever lane it was written by. */
 #include "base/map.h"
 #include "store/store.h"
 
@@ -11,15 +14,18 @@
 struct lanes {
     struct store base;
     uint64_t seed[2];
-    unsigned count;
+    unsigned count; /* of the first ones; the readers are behind them */
+    unsigned readers;
     struct store *lanes[STORE_LANES_MAX];
 };
 
 static struct store *lane_of(const struct lanes *l, const struct op *op)
 {
     struct bytes same = op->frame.len ? op->frame : op->lane;
-    if (same.len == 0) return l->lanes[0];
-    return l->lanes[siphash13(l->seed, same) % l->count];
+    bool looks = op->verb == VERB_RUN_GET || op->verb == VERB_RUN_LIST;
+    unsigned first = looks && l->readers ? l->count : 0;
+    if (same.len == 0) return l->lanes[first];
+    return l->lanes[first + siphash13(l->seed, same) % (first ? l->readers : l->count)];
 }
 
 static void lanes_submit(struct store *s, struct op *op)
@@ -35,7 +41,7 @@ static void lanes_cancel(struct store *s, struct op *op)
 static bool lanes_idle(const struct store *s)
 {
     const struct lanes *l = (const struct lanes *)s;
-    for (unsigned i = 0; i < l->count; i++)
+    for (unsigned i = 0; i < l->count + l->readers; i++)
         if (!store_idle(l->lanes[i])) return false;
     return true;
 }
@@ -43,13 +49,14 @@ static bool lanes_idle(const struct store *s)
 static void lanes_meters(struct store *s, const char *plane, meter_say *say, void *ctx)
 {
     struct lanes *l = (struct lanes *)s;
-    for (unsigned i = 0; i < l->count; i++) store_meters(l->lanes[i], plane, say, ctx);
+    for (unsigned i = 0; i < l->count + l->readers; i++)
+        store_meters(l->lanes[i], plane, say, ctx);
 }
 
 static void lanes_close(struct store *s)
 {
     struct lanes *l = (struct lanes *)s;
-    for (unsigned i = 0; i < l->count; i++) store_close(l->lanes[i]);
+    for (unsigned i = 0; i < l->count + l->readers; i++) store_close(l->lanes[i]);
     free(l);
 }
 
@@ -62,16 +69,18 @@ static const struct store_class lanes_class = {
     .meters = lanes_meters,
 };
 
-int lanes_open(struct store **lanes, unsigned count, const struct store_env *env,
-               struct store **ret_store, struct err *reterr)
+int lanes_open(struct store **lanes, unsigned count, unsigned readers,
+               const struct store_env *env, struct store **ret_store, struct err *reterr)
 {
-    CHECK(count >= 1 && count <= STORE_LANES_MAX);
+    CHECK(count > readers && count <= STORE_LANES_MAX);
     struct lanes *l = malloc(sizeof *l);
     if (!l) {
         for (unsigned i = 0; i < count; i++) store_close(lanes[i]);
         return err_set(reterr, ERR_NOMEM, "out of memory opening a store");
     }
-    *l = (struct lanes){ .seed = { rng_u64(env->rng), rng_u64(env->rng) }, .count = count };
+    *l = (struct lanes){ .seed = { rng_u64(env->rng), rng_u64(env->rng) },
+                         .count = count - readers,
+                         .readers = readers };
     for (unsigned i = 0; i < count; i++) l->lanes[i] = lanes[i];
     l->base = (struct store){ .class = &lanes_class,
                               .caps = lanes[0]->caps,

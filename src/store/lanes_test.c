@@ -6,7 +6,7 @@
 #include <criterion/criterion.h>
 #include <stdio.h>
 
-enum { LANES = 4, KEYS = 200 };
+enum { LANES = 4, READERS = 1, WRITERS = LANES - READERS, KEYS = 200 };
 
 /* Memory that counts what it is asked for. */
 struct counted {
@@ -28,7 +28,7 @@ static void counted_exec(struct store *s, struct op **ops, size_t count)
         else
             c->other++;
     }
-    c->memory->class->exec(c->memory, ops, count);
+    if (!verb_is_run(ops[0]->verb)) c->memory->class->exec(c->memory, ops, count);
 }
 
 static void counted_close(struct store *s)
@@ -47,13 +47,13 @@ static void setup(void)
     world_init(&world, 1);
     for (size_t i = 0; i < LANES; i++) {
         counted[i] = (struct counted){ .base = { .class = &counted_class,
-                                                 .caps = CAP_CLAIMS | CAP_NOTIFY,
+                                                 .caps = CAP_CLAIMS | CAP_RUNS | CAP_NOTIFY,
                                                  .loop = &world.loop,
                                                  .epoch = 7 } };
         cr_assert(store_open_bare("memory:", &world.env, &counted[i].memory, &err) == 0);
         cr_assert(direct_open(&counted[i].base, &world.env, &lanes[i], &err) == 0);
     }
-    cr_assert(lanes_open(lanes, LANES, &world.env, &store, &err) == 0);
+    cr_assert(lanes_open(lanes, LANES, READERS, &world.env, &store, &err) == 0);
 }
 
 static void teardown(void)
@@ -80,7 +80,8 @@ static enum outcome claim(unsigned n, uint8_t who)
 Test(lanes, keys_are_spread_and_stay_where_they_are)
 {
     for (unsigned n = 0; n < KEYS; n++) cr_assert(claim(n, 1) == OUTCOME_CLAIMED);
-    for (size_t i = 0; i < LANES; i++) cr_assert(counted[i].keyed > KEYS / LANES / 4);
+    for (size_t i = 0; i < WRITERS; i++) cr_assert(counted[i].keyed > KEYS / LANES / 4);
+    cr_assert(counted[WRITERS].keyed == 0, "it is for those who look at runs");
     for (unsigned n = 0; n < KEYS; n++) cr_assert(claim(n, 2) == OUTCOME_IN_PROGRESS);
 }
 
@@ -94,6 +95,34 @@ Test(lanes, what_has_no_key_goes_to_the_first)
     }
     cr_assert(counted[0].other == 10);
     for (size_t i = 1; i < LANES; i++) cr_assert(counted[i].other == 0);
+}
+
+static void ask_run(enum verb verb, const char *place)
+{
+    struct run_ask ask = { 0 };
+    struct op *op = op_new(verb, NULL, NULL);
+    op->run = &ask;
+    op->lane = bytes_str(place);
+    world_run(&world, store, op);
+    op_free(op);
+}
+
+Test(lanes, who_looks_at_runs_does_not_wait_for_those_who_write)
+{
+    size_t written = 0;
+    for (unsigned n = 0; n < KEYS; n++) {
+        char place[16];
+        snprintf(place, sizeof place, "run%u", n);
+        ask_run(VERB_RUN_GET, place);
+        ask_run(VERB_RUN_LIST, "");
+        ask_run(VERB_RUN_PUT, place);
+    }
+    cr_assert(counted[WRITERS].other == 2 * KEYS);
+    for (size_t i = 0; i < WRITERS; i++) {
+        cr_assert(counted[i].other > KEYS / LANES / 4);
+        written += counted[i].other;
+    }
+    cr_assert(written == KEYS);
 }
 
 static void count_done(struct op *op, void *ctx)
@@ -128,6 +157,6 @@ Test(lanes, watch_stands_where_its_key_is_changed)
 
 Test(lanes, it_looks_like_one_of_them)
 {
-    cr_assert(store->epoch == 7 && store->caps == (CAP_CLAIMS | CAP_NOTIFY));
+    cr_assert(store->epoch == 7 && store->caps == (CAP_CLAIMS | CAP_RUNS | CAP_NOTIFY));
     cr_assert(store_idle(store));
 }

@@ -560,7 +560,7 @@ static int settle(struct postgres *s, const struct store_env *env, struct err *r
     int r = pgdb_open(&s->db, env->rng, reterr);
     if (!r) r = postgres_schema_settle(&s->db, reterr);
     if (!r) r = read_slots(s, reterr);
-    s->base.epoch = (uint64_t)s->epoch;
+    s->base.epoch = s->runs.epoch = (uint64_t)s->epoch;
     s->base.connects = s->db.connects;
     return r;
 }
@@ -579,6 +579,7 @@ static int postgres_open(const char *rest, const struct store_env *env,
     rows_init(&s->writes);
     int r = postgres_options_parse(rest, &s->db.options, reterr);
     s->base.lanes = (unsigned)s->db.options.connections;
+    s->base.readers = s->base.lanes > 1;
     if (s->base.lanes > 1) /* alone, the server would wait, too */
         s->base.gather = (struct gather){ .ops = GATHER_OPS, .us = GATHER_US };
     s->base.timeout_ms = s->db.options.timeout_ms;

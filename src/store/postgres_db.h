@@ -55,11 +55,16 @@
     X(PGSQL_RUNS_LEASE, "SELECT * FROM @.runs_lease($1, $2, $3, $4, $5, $6)")                  \
     X(PGSQL_RUNS_LIST,                                                                         \
       "SELECT moment.now_ms, r.* FROM (SELECT @.clock_ms() AS now_ms) AS moment"               \
-      " LEFT JOIN LATERAL (SELECT * FROM @.runs WHERE env = $1 AND id < $2"                    \
+      " LEFT JOIN LATERAL (SELECT s.* FROM (SELECT p.*, sum(" PGSQL_RUN_BYTES ")"              \
+      " OVER (ORDER BY id DESC) - (" PGSQL_RUN_BYTES ") AS before"                             \
+      " FROM (SELECT * FROM @.runs WHERE env = $1 AND id < $2"                                 \
       " AND canonical_id IS NULL AND ($3 = ''::bytea OR task = $3)"                            \
       " AND ($4 = ''::bytea OR queue = $4) AND ($5 = 0 OR 1::bigint << state & $5 <> 0)"       \
-      " AND ($6 = ''::bytea OR @.run_has_tag(tags, $6)) ORDER BY id DESC LIMIT $7) AS r"       \
-      " ON true ORDER BY r.id DESC")
+      " AND ($6 = ''::bytea OR @.run_has_tag(tags, $6)) ORDER BY id DESC LIMIT $7) AS p)"      \
+      " AS s WHERE before < $8) AS r ON true ORDER BY r.id DESC")
+
+/* As run_rows_add() counts them; of what is stored aside only the pointer is looked at. */
+#define PGSQL_RUN_BYTES "length(payload) + length(metadata) + length(output) + length(error)"
 
 /* The columns of claims_read() from its fifth on, with the length for the value. */
 #define PGSQL_ROW                                                                              \

@@ -103,6 +103,7 @@ static void list_params(const struct run_ask *a, struct pg_params *p)
     pg_param_number(p, a->states);
     pg_param(p, PG_BYTEA, a->tag);
     pg_param_number(p, (int64_t)a->limit + 1);
+    pg_param_number(p, RUN_ROWS_BYTES_MAX);
 }
 
 static int list_rows(struct run_ask *a, const PGresult *q, struct err *reterr)
@@ -112,12 +113,13 @@ static int list_rows(struct run_ask *a, const PGresult *q, struct err *reterr)
         int64_t rev;
         if (run_row_is_null(q, at, LIST_ROW)) break;
         a->rows.more = a->rows.count == a->limit;
-        if (a->rows.more) break;
+        if (a->rows.more) return 0;
         if (!run_row_decode(q, at, LIST_ROW, &r, &rev))
             return err_set(reterr, ERR_CORRUPT, "postgres: a stored run makes no sense");
         if (run_rows_add(&a->rows, &r))
             return err_set(reterr, ERR_NOMEM, "out of memory while listing");
     }
+    a->rows.more = a->rows.bytes >= RUN_ROWS_BYTES_MAX;
     return 0;
 }
 

@@ -290,6 +290,15 @@ Test(postgres_runs, of_a_line_one_is_handed_out_at_a_time)
     store_close(s);
 }
 
+Test(postgres_runs, whoever_asks_first_is_told_the_epoch)
+{
+    struct store *s = ledger_open(&ledger, "");
+    struct question *q = asked(s, lease_of(1, 1));
+    cr_assert(outcome_of(q) == OUTCOME_OK && q->op->epoch == s->epoch && s->epoch != 0);
+    question_free(q);
+    store_close(s);
+}
+
 static void expect_same(const struct run *got, const struct run *want)
 {
     struct buf a, b;

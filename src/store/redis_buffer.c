@@ -103,6 +103,10 @@ static unsigned flags_of(const struct op *op)
     return op->verb == VERB_APPEND && ask->frees_key ? FLAG_FREES_KEY : 0;
 }
 
+/* The script numbers them as they are listed. */
+_Static_assert(VERB_ENTRY_GET - VERB_ACCEPT == 1 && VERB_BUFFER_STATS - VERB_ACCEPT == 6,
+               "redis_buffer.lua: kinds");
+
 static void put_op(struct argv *a, const struct op *op)
 {
     const struct buffer_ask *ask = op->buffer;
@@ -160,9 +164,12 @@ static void answer_buffer(struct redis *r, struct op *op, const redisReply *repl
                           int64_t now_ms)
 {
     op_clear_answer(op);
-    bool fits = reply->type == REDIS_REPLY_ARRAY && reply->elements >= REPLY_ENTRIES;
-    if (fits) answer_numbers(op, reply);
-    for (size_t i = REPLY_ENTRIES; fits && i < reply->elements; i++) {
+    bool alone = reply->type == REDIS_REPLY_INTEGER;
+    bool rows = reply->type == REDIS_REPLY_ARRAY && reply->elements >= REPLY_ENTRIES;
+    bool fits = alone || rows;
+    if (alone) op->out.outcome = (enum outcome)reply->integer;
+    if (rows) answer_numbers(op, reply);
+    for (size_t i = REPLY_ENTRIES; rows && fits && i < reply->elements; i++) {
         const redisReply *row = reply->element[i];
         fits =
             row->type == REDIS_REPLY_STRING && entry_answer(op, bytes_of(row->str, row->len));

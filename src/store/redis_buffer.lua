@@ -9,7 +9,8 @@
 --         settle  '', '', SETTLEs
 --         list    env, id to begin behind
 --         stats
--- gives now_ms, epoch ('': there is no buffer), then per op: outcome, three numbers, entries
+-- gives now_ms, epoch ('': there is no buffer), then per op: outcome, three numbers, entries; or the
+--       outcome alone
 --
 -- The buffer is a hash, its index a sorted set in which all scores are zero: members are in order of
 -- their bytes. What an entry is called, its name, is env and id with the length of the env in front,
@@ -28,6 +29,10 @@
 --          'a' seq name          those that are leased or lapsed, by age
 --          'w' until name        those that are written and kept for a while
 --
+-- A command per entry would cost more than everything else. So what an op is about is read together,
+-- what it changes is written together at its end, or before the index is looked at again, and what has
+-- been read of the hash is known until the end of the step.
+--
 -- Two keys, and both are named: a slot of a cluster that moves is never seen half here and half there
 -- (Redis says TRYAGAIN). Nothing in here expires by itself; what was written is taken out, when its
 -- time has come, by whoever leases or settles, a few at a time.
@@ -45,13 +50,14 @@ local QUEUED, LEASED, WRITTEN = 1, 2, 3
 local LAPSED = 4 -- queued, but still settled by whoever had it if nobody was faster
 local IN_PROGRESS, OK, ABSENT, CONFLICT = 3, 8, 9, 11
 local SETTLE_WRITTEN, SETTLE_FAILED = 0, 2
-local BY_KEY, FREES_KEY = 1, 1
+local GET, BY_KEY, FREES_KEY = 1, 1, 1
 local ID_BYTES = 30
 local KEEP_MS = 30000
 local ENVS_MAX, SPARE, TIDY = 100, 256, 16
 local ENVS_LOOKED_AT = 10000
 local ANSWER_BYTES_MAX = 8 * 1024 * 1024
 local NOBODY = string.rep('\0', 16)
+local MANY = 4000 -- arguments of one command
 
 local buffer, index = KEYS[1], KEYS[2]
 local now_ms = unpack('<i8', ARGV[1])
@@ -60,17 +66,102 @@ if now_ms == 0 then
     now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
 end
 
+local known = {} -- by field; false: it is not there
+
+-- Those who look for a key are many, and most find nothing: for them alone, nothing else of this is
+-- made.
+do
+    local fields, answers, alone, miss = { '' }, { now_ms, '' }, true, true
+    for at = 2, #ARGV, 4 do
+        local kind, flags = byte(ARGV[at], 1, 2)
+        if kind == GET and flags == BY_KEY then
+            local env = ARGV[at + 1]
+            fields[#fields + 1] = 'k' .. char(#env) .. env .. ARGV[at + 2]
+            answers[#answers + 1] = ABSENT
+        else
+            alone = false
+        end
+    end
+    local found = call('HMGET', buffer, _G.unpack(fields))
+    for i = 1, #fields do known[fields[i]] = found[i] end
+    for i = 2, #fields do miss = miss and not found[i] end
+    if found[1] then answers[2] = unpack(META, found[1]) end
+    if alone and miss then return answers end
+end
+
 local function be(n)
     return pack('>I8', n)
 end
 
--- The entry in hand.
+-- ---- reading and writing ----
+
+local sets, drops, adds, rems = {}, {}, {}, {} -- to be written
+local freed, freed_by = {}, {} -- fields of keys, and who lets go of them
+
+local function some(list, from)
+    return _G.unpack(list, from, math.min(from + MANY - 1, #list))
+end
+
+local function know(fields)
+    local asked = {}
+    for i = 1, #fields do
+        if known[fields[i]] == nil then asked[#asked + 1] = fields[i] end
+    end
+    for from = 1, #asked, MANY do
+        local found = call('HMGET', buffer, some(asked, from))
+        for i = 1, #found do known[asked[from + i - 1]] = found[i] end
+    end
+end
+
+local function field(name)
+    if known[name] == nil then known[name] = call('HGET', buffer, name) end
+    return known[name]
+end
+
+local function set(name, value)
+    known[name] = value
+    sets[#sets + 1], sets[#sets + 2] = name, value
+end
+
+local function drop(name)
+    known[name] = false
+    drops[#drops + 1] = name
+end
+
+local function add(member)
+    adds[#adds + 1], adds[#adds + 2] = 0, member
+end
+
+local function rem(member)
+    rems[#rems + 1] = member
+end
+
+local function write_all(command, key, list)
+    for from = 1, #list, MANY do call(command, key, some(list, from)) end
+end
+
+-- What is taken out comes before what is put in: the same member may be both.
+local function write()
+    if #rems + #adds + #sets + #drops + #freed == 0 then return end
+    know(freed)
+    for i = 1, #freed do
+        if known[freed[i]] == freed_by[i] then drop(freed[i]) end
+    end
+    write_all('ZREM', index, rems)
+    write_all('ZADD', index, adds)
+    write_all('HSET', buffer, sets)
+    write_all('HDEL', buffer, drops)
+    sets, drops, adds, rems, freed, freed_by = {}, {}, {}, {}, {}, {}
+end
+
+-- ---- the entry in hand ----
+
 local e = { name = '', state = 0, rev = 0, attempts = 0, accepted_at_ms = 0, seq = 0, until_ms = 0,
     lease_ms = 0, token = '', key = '', run = '' }
 
 -- Is there one that counts?
 local function take(name)
-    local raw = call('HGET', buffer, 'h' .. name)
+    local raw = field('h' .. name)
     if not raw or #raw < HEADER_BYTES then return false end
     e.name = name
     local key_len
@@ -82,8 +173,8 @@ local function take(name)
 end
 
 local function put()
-    call('HSET', buffer, 'h' .. e.name, pack(HEADER, e.state, e.rev, e.attempts, e.accepted_at_ms,
-        e.seq, e.until_ms, e.lease_ms, e.token, #e.key) .. e.key .. e.run)
+    set('h' .. e.name, pack(HEADER, e.state, e.rev, e.attempts, e.accepted_at_ms, e.seq, e.until_ms,
+        e.lease_ms, e.token, #e.key) .. e.key .. e.run)
 end
 
 local function name_of(env, id)
@@ -123,6 +214,7 @@ local function entry()
 end
 
 local function range(from, to, most)
+    write()
     return call('ZRANGEBYLEX', index, from, to, 'LIMIT', 0, most)
 end
 
@@ -135,20 +227,17 @@ local function was_leased()
 end
 
 local function become(state, token, lease_ms)
-    call('ZREM', index, place(), age())
+    rem(place())
+    if was_leased() then rem(age()) end
     e.state, e.token, e.lease_ms, e.until_ms = state, token, lease_ms, now_ms + lease_ms
     put()
-    if was_leased() then
-        call('ZADD', index, 0, place(), 0, age())
-    else
-        call('ZADD', index, 0, place())
-    end
+    add(place())
+    if was_leased() then add(age()) end
 end
 
 local function free_key()
     if e.key == '' then return end
-    local field = 'k' .. env_of(e.name) .. e.key
-    if call('HGET', buffer, field) == id_of(e.name) then call('HDEL', buffer, field) end
+    freed[#freed + 1], freed_by[#freed_by + 1] = 'k' .. env_of(e.name) .. e.key, id_of(e.name)
     e.key = ''
 end
 
@@ -156,21 +245,21 @@ end
 
 local function get(q)
     local id = q.a
-    if q.flags == BY_KEY then id = call('HGET', buffer, 'k' .. char(#q.env) .. q.env .. q.a) end
-    if not id or not take(name_of(q.env, id)) then return { ABSENT, 0, 0, 0 } end
-    if q.flags == BY_KEY and e.state == WRITTEN then return { ABSENT, 0, 0, 0 } end
+    if q.flags == BY_KEY then id = field('k' .. name_of(q.env, q.a)) end
+    if not id or not take(name_of(q.env, id)) then return ABSENT end
+    if q.flags == BY_KEY and e.state == WRITTEN then return ABSENT end
     return { OK, 0, 0, 0, entry() }
 end
 
 -- A lease that has lapsed ends here: whoever had it has not seen the change, and must not settle.
 local function append(q)
-    if not take(name_of(q.env, q.a)) or e.state == WRITTEN then return { ABSENT, 0, 0, 0 } end
+    if not take(name_of(q.env, q.a)) or e.state == WRITTEN then return ABSENT end
     if is_leased() then return { IN_PROGRESS, 0, 0, 0 } end
     if e.rev ~= q.rev then return { CONFLICT, 0, 0, 0 } end
-    local changes = e.rev > 0 and call('HGET', buffer, 'c' .. e.name) or ''
+    local changes = e.rev > 0 and field('c' .. e.name) or ''
     e.rev = e.rev + 1
     if q.flags == FREES_KEY then free_key() end
-    call('HSET', buffer, 'c' .. e.name, changes .. q.b)
+    set('c' .. e.name, changes .. q.b)
     if e.state == QUEUED then put() else become(QUEUED, NOBODY, 0) end
     return { OK, 0, 0, 0 }
 end
@@ -182,7 +271,7 @@ end
 local function requeue(members)
     for _, member in ipairs(members) do
         if not take(sub(member, 10)) or place() ~= member then
-            call('ZREM', index, member)
+            rem(member)
         elseif is_leased() then
             return false
         else
@@ -193,6 +282,7 @@ local function requeue(members)
 end
 
 local function last_leased(most)
+    write()
     return call('ZREVRANGEBYLEX', index, '(m', '[l', 'LIMIT', 0, most)
 end
 
@@ -212,7 +302,7 @@ local function leases(q)
         local env = env_of(name)
         if left == 0 then return false end
         if not take(name) or place() ~= member then
-            call('ZREM', index, member)
+            rem(member)
             return false
         end
         become(LEASED, q.token, q.lease_ms)
@@ -247,8 +337,14 @@ local function leases(q)
             for _, env in ipairs(envs) do
                 local most = math.min(share, left, cap - (of_env[env] or 0))
                 local members = most > 0 and range('[q' .. env, '(q' .. env .. '\255', most) or {}
-                for _, member in ipairs(members) do
-                    if lease(member, env .. sub(member, #env + 11)) then turn = env end
+                local names, headers = {}, {}
+                for j = 1, #members do
+                    names[j] = env .. sub(members[j], #env + 11)
+                    headers[j] = 'h' .. names[j]
+                end
+                know(headers)
+                for j = 1, #members do
+                    if lease(members[j], names[j]) then turn = env end
                 end
                 if most > 0 and #members == most then more[#more + 1] = env end
             end
@@ -258,10 +354,10 @@ local function leases(q)
     end
 
     local function all()
-        local before = call('HGET', buffer, 't') or ''
+        local before = field('t') or ''
         requeue_lapsed(left + SPARE)
         local turn = queued(before)
-        if turn ~= before then call('HSET', buffer, 't', turn) end
+        if turn ~= before then set('t', turn) end
         if range('[l', '(r', 1)[1] then got[2] = 1 end -- leased or queued: it is worth asking again
     end
 
@@ -281,30 +377,42 @@ local function settle_one(how, token)
         return 1
     end
     free_key()
-    call('ZREM', index, 'i' .. e.name)
+    rem('i' .. e.name)
     become(WRITTEN, token, KEEP_MS)
     return 1
 end
 
 local function settle(q)
-    local settled, at = 0, 1
+    local hows, names, headers, at = {}, {}, {}, 1
     while at < #q.b do
         local how, env_len = byte(q.b, at, at + 1)
-        local to = at + 1 + env_len + ID_BYTES
-        if take(sub(q.b, at + 1, to)) then settled = settled + settle_one(how, q.token) end
+        local to, n = at + 1 + env_len + ID_BYTES, #names + 1
+        hows[n], names[n] = how, sub(q.b, at + 1, to)
+        headers[n] = 'h' .. names[n]
         at = to + 1
+    end
+    know(headers)
+    local settled = 0
+    for i = 1, #names do
+        if take(names[i]) then settled = settled + settle_one(hows[i], q.token) end
     end
     return { OK, settled, 0, 0 }
 end
 
 local function tidy(most)
-    for _, member in ipairs(range('[w', '(w' .. be(now_ms + 1), most)) do
+    local members, headers = range('[w', '(w' .. be(now_ms + 1), most), {}
+    for i = 1, #members do headers[i] = 'h' .. sub(members[i], 10) end
+    know(headers)
+    for _, member in ipairs(members) do
         local name = sub(member, 10)
         if not take(name) and e.name == name and e.state == WRITTEN and place() == member then
-            call('HDEL', buffer, 'h' .. name, 'r' .. name, 'c' .. name)
+            drop('h' .. name)
+            drop('r' .. name)
+            drop('c' .. name)
         end
-        call('ZREM', index, member)
+        rem(member)
     end
+    write()
 end
 
 -- ---- all of them ----
@@ -353,10 +461,10 @@ local function stats()
     return { OK, queued + lapsed, leased, age_ms }
 end
 
-local kinds = { get, append, leases, settle, list, stats } -- as enum buffer_kind has them
+local kinds = { get, append, leases, settle, list, stats } -- as enum verb has them, from ACCEPT on
 local LEASE, SETTLE = 3, 4
 
-local meta = call('HGET', buffer, '')
+local meta = known['']
 local answers = { now_ms, meta and unpack(META, meta) or '' }
 local q = { flags = 0, rev = 0, lease_ms = 0, token = '', limit = 0, env_limit = 0, env = '', a = '',
     b = '' }
@@ -368,6 +476,7 @@ for at = 2, #ARGV, 4 do
     kind, q.flags, q.rev, q.lease_ms, q.token, q.limit, q.env_limit = unpack(OP, ARGV[at])
     q.env, q.a, q.b = ARGV[at + 1], ARGV[at + 2], ARGV[at + 3]
     local answer = kinds[kind](q)
+    write()
     if kind == SETTLE then untidy = untidy + 2 * answer[2] end
     if kind == LEASE or kind == SETTLE then untidy = untidy + TIDY end
     answers[#answers + 1] = answer

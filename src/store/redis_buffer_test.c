@@ -200,6 +200,36 @@ Test(redis_buffer, nothing_of_what_was_written_stays_behind)
     cr_expect_str_eq(coord_ask(&coord, "PTTL t:{0}:buffer"), "-1");
 }
 
+static void append(unsigned n, uint64_t rev, const char *change)
+{
+    struct buffer_ask ask = {
+        .env = bytes_str("e"), .id = id_of(n), .rev = rev, .change = bytes_str(change)
+    };
+    cr_assert(outcome(VERB_APPEND, &ask, "-") == OUTCOME_OK);
+}
+
+Test(redis_buffer, accepted_anew_has_nothing_of_what_it_was)
+{
+    static char big[8192];
+    memset(big, 'x', sizeof big);
+    struct buffer_ask before = entry_ask(1, ""), after = entry_ask(1, "");
+    struct buffer_ask get = { .env = bytes_str("e"), .id = id_of(1) };
+    before.run = bytes_of(big, sizeof big);
+    after.run = bytes_of(NULL, 0);
+    cr_assert(outcome(VERB_ACCEPT, &before, "unclaimed") == OUTCOME_OK);
+    append(1, 0, "old");
+    cr_assert(drain(1) == 1 && settle(1) == 1);
+    coord.world.wall_ms += KEEP_MS;
+    cr_assert(outcome(VERB_ACCEPT, &after, "unclaimed") == OUTCOME_OK);
+    append(1, 0, "new");
+    cr_assert(outcome(VERB_ENTRY_GET, &get, "-") == OUTCOME_OK);
+    const struct entry *e = get.entries.rows[0];
+    cr_expect(e->run.len == 0 && e->rev == 1);
+    cr_expect(bytes_eq(e->changes, bytes_str("new")));
+    buffer_ask_clear(&get);
+    cr_expect(drain(1) == 1, "tidying up has removed it");
+}
+
 Test(redis_buffer, gate_goes_by_itself)
 {
     struct gate_config config = { .threshold = 5, .window_ms = 100, .hold_ms = 100 };

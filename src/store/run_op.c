@@ -78,6 +78,7 @@ int run_rows_add(struct run_rows *rows, const struct run *r)
     struct run *copy = grow(&rows->rows, rows->count, &rows->cap) ? NULL : run_copy(r);
     if (!copy) return ERR_NOMEM;
     rows->rows[rows->count++] = copy;
+    rows->bytes += r->payload.len + r->metadata.len + r->output.len + r->error.len;
     return 0;
 }
 

@@ -38,6 +38,7 @@ void run_free(struct run *r); /* NULL is fine */
 struct run_rows {
     struct run **rows;
     size_t count, cap;
+    size_t bytes; /* of what they say, about */
     bool more;
 };
 int run_rows_add(struct run_rows *rows, const struct run *r); /* copies; 0 or ERR_NOMEM */
@@ -87,6 +88,9 @@ struct run_ask {
                             that clock; INT64_MAX: none is known */
 };
 enum { RUN_ROWS_MAX = 1000 };
+/* LEASE and LIST give at least one run and stop before they have many more bytes than this: then
+ * there are fewer than asked for, and of a LIST there are more. */
+#define RUN_ROWS_BYTES_MAX (INT64_C(16) << 20)
 void run_ask_clear(struct run_ask *a);
 
 /* ---- the buffer ---- */
@@ -132,6 +136,9 @@ struct buffer_ask {
     struct bytes key_frame; /* run_key_frame(); ACCEPT: empty: it has no key */
     struct bytes run;       /* ACCEPT */
     bool unclaimed; /* ACCEPT: without a claim; the op's key and token count for nothing */
+    bool
+        claim_here; /* ACCEPT: this store has the claim, too, and publishes it in the same step.
+                             * A store that always has it need not be told */
 
     uint64_t rev;        /* APPEND: what it has to have now */
     struct bytes change; /* APPEND */

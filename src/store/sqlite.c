@@ -286,9 +286,32 @@ static int run_ping(struct sqlite *s, struct txn *t, struct op *op, struct err *
     return 0;
 }
 
-/* The claim of an ACCEPT is somebody else's: here the key of the entry makes it the only one. */
+/* Whoever has lost the claim accepts nothing; who has not publishes it in the same transaction. */
+static int run_claimed_accept(struct sqlite *s, struct txn *t, struct op *op,
+                              struct err *reterr)
+{
+    struct row row;
+    int found = row_read(s, &op->key, &row, reterr);
+    if (found < 0) return found;
+    struct verdict v = op_decide(op, found ? &row.record : NULL, t->at);
+    uint64_t version = op->out.version;
+    int r = 0;
+    if (v.outcome == OUTCOME_OK) {
+        r = sqlite_buffer_run(s, op, t->at.now_ms, reterr);
+        bool accepted = !r && op->out.outcome == OUTCOME_OK;
+        if (accepted) r = carry_out(s, t, op, found ? &row : NULL, &v, reterr);
+        op->changed |= accepted && v.change != CHANGE_NONE;
+        op->out.version = version;
+    }
+    if (found) blob_unref(row.record.value);
+    return r;
+}
+
+/* Where the claim of an ACCEPT is elsewhere, the key of the entry makes it the only one. */
 static int run_buffer(struct sqlite *s, struct txn *t, struct op *op, struct err *reterr)
 {
+    bool claimed = op->verb == VERB_ACCEPT && op->buffer->claim_here && !op->buffer->unclaimed;
+    if (claimed) return run_claimed_accept(s, t, op, reterr);
     return sqlite_buffer_run(s, op, t->at.now_ms, reterr);
 }
 

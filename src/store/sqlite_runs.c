@@ -631,7 +631,7 @@ int sqlite_run_lease(struct sqlite *s, struct txn *t, struct op *op, struct err 
     op->out.outcome = OUTCOME_OK;
     if (a->lease_ms < 1 || a->lease_ms > DURATION_MS_MAX)
         return err_set(reterr, ERR_INVALID, "a lease is from 1 ms to ten years");
-    while (a->rows.count < a->limit) {
+    while (a->rows.count < a->limit && a->rows.bytes < RUN_ROWS_BYTES_MAX) {
         struct found f = { 0 };
         int r = due_read(s, a, &f, reterr);
         if (r == 0) return next_due(s, a, reterr);
@@ -672,7 +672,7 @@ static int list_row(sqlite3_stmt *q, struct run_ask *a, struct err *reterr)
     int r = run_view(q, &view, reterr);
     if (r) return r;
     if (a->tag.len && !tags_have(view.tags, a->tag)) return 0;
-    a->rows.more = a->rows.count == a->limit;
+    a->rows.more = a->rows.count == a->limit || a->rows.bytes >= RUN_ROWS_BYTES_MAX;
     return a->rows.more ? 1 : tell(a, &view, reterr);
 }
 

@@ -55,7 +55,8 @@ static int open_lanes(const char *url, struct store *bare, const struct store_en
                       struct store **ret_store, struct err *reterr)
 {
     struct store *lanes[STORE_LANES_MAX];
-    unsigned want = bare->lanes < STORE_LANES_MAX ? bare->lanes : STORE_LANES_MAX, count = 0;
+    unsigned readers = bare->readers, want = bare->lanes + readers, count = 0;
+    CHECK(want <= STORE_LANES_MAX);
     int r = offload_open(bare, env, &lanes[0], reterr);
     if (!r && want <= 1) {
         *ret_store = lanes[0];
@@ -63,7 +64,7 @@ static int open_lanes(const char *url, struct store *bare, const struct store_en
     }
     for (count = r ? 0 : 1; !r && count < want; count += !r)
         r = open_lane(url, env, &lanes[count], reterr);
-    if (!r) return lanes_open(lanes, count, env, ret_store, reterr);
+    if (!r) return lanes_open(lanes, count, readers, env, ret_store, reterr);
     while (count) store_close(lanes[--count]);
     return r;
 }

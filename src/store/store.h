@@ -93,7 +93,8 @@ struct gather {
 struct store {
     const struct store_class *class;
     unsigned caps;
-    unsigned lanes; /* exec stores: how many connections to open, one thread each; 0: one */
+    unsigned lanes;   /* exec stores: how many connections to open, one thread each; 0: one */
+    unsigned readers; /* ... and so many besides, for those who only look at runs */
     struct gather gather; /* exec stores with a thread */
     struct loop *loop;
     int64_t timeout_ms; /* how long it may take to answer; 0: it does not say */
@@ -128,11 +129,12 @@ int offload_open(struct store *inner, const struct store_env *env, struct store 
 int traced_open(struct store *inner, const struct store_env *env, struct store **ret_store,
                 struct err *reterr);
 
-enum { STORE_LANES_MAX = 64 };
+enum { STORE_LANES_MAX = 65 };
 
-/* Keyed ops go to the lane of their key, the rest to the first. Owns all of them. */
-int lanes_open(struct store **lanes, unsigned count, const struct store_env *env,
-               struct store **ret_store, struct err *reterr);
+/* Keyed ops go to the lane of their key, the rest to the first. The last `readers` of all `count` lanes
+ * are for those who only look at runs. Owns all of them. */
+int lanes_open(struct store **lanes, unsigned count, unsigned readers,
+               const struct store_env *env, struct store **ret_store, struct err *reterr);
 
 struct tiered_options {
     int64_t coord_deadline_ms; /* 100 */

@@ -20,238 +20,17 @@
  *   expire                             both
  *   runs                               ledger
  *   gate, buffer, coord_only           coord alone (the buffer may be a store of its own): it answers,
- *                                      or they fail at once while the breaker is open
+ *                                      or they fail at once while the breaker is open. Where coord is
+ *                                      this process's own, and the ledger is not, the buffer has what is
+ *                                      coord_only: other processes have to see it
  *   watch                              the plane that gave the answer (a bit in the version) */
+#include "store/tiered.h"
 #include "base/check.h"
 #include "base/museum.h"
-#include "store/store.h"
 
 #include <stdlib.h>
 
-#define PLANE_COORD (UINT64_C(1) << 63)
-
-struct tiered {
-    struct store base;
-    struct store *coord, *ledger;
-    struct store *buffer; /* of its own; NULL: coord is, if it can be */
-    struct tiered_options options;
-    struct rng *rng;
-    const struct trace *trace;
-
-    unsigned failures; /* of coord, in a row */
-    bool open;         /* the breaker: coord is not asked */
-    struct timer probe_timer;
-    uint64_t coord_epoch;
-
-    struct list watches; /* struct watching: ops that wait at coord */
-    struct list refused; /* ops to be failed in the next turn */
-    struct task refuse;
-    size_t steps; /* coord steps in flight, also those that nobody waits for any more */
-    uint64_t opened, late, amnesia; /* so far: the breaker, steps, epochs of coord */
-};
-
-/* One step at coord on behalf of an op, or of nobody (parent NULL). The op goes on when the
- * step is done or overdue; an overdue step is left behind and freed when coord lets go of it.
- *
- * An op that changes the ledger has its step before it asks (step_reserve), and a claim keeps
- * its first one: if memory runs out in between, coord can still be told. */
-typedef void step_then(struct tiered *t, struct op *parent, const struct op *answered);
-
-struct step {
-    struct tiered *tiered;
-    struct op *op, *parent;
-    step_then *then;
-    struct timer deadline;
-    bool overdue;
-};
-
-/* A WATCH at coord; canceled when the breaker opens, so that its waiters turn to the ledger. */
-struct watching {
-    struct link link;
-    struct tiered *tiered;
-    struct op *op;
-};
-
-/* ---- the breaker ---- */
-
-static void probe_later(struct tiered *t)
-{
-    int64_t half_ms = t->options.breaker_probe_ms / 2;
-    timer_set(t->base.loop, &t->probe_timer,
-              t->base.loop->now_ms + half_ms +
-                  (int64_t)rng_below(t->rng, (uint64_t)half_ms + 1));
-}
-
-static void breaker_set(struct tiered *t, bool open)
-{
-    if (t->open == open) return;
-    t->open = open;
-    t->opened += open;
-    trace_emit(t->trace, (struct trace_event){ .kind = TRACE_BREAKER,
-                                               .number = open,
-                                               .text = open ? "open" : "closed" });
-    if (!open) {
-        timer_stop(t->base.loop, &t->probe_timer);
-        return;
-    }
-    probe_later(t);
-    list_each (&t->watches, at)
-        store_cancel(t->coord, container_of(at, struct watching, link)->op);
-}
-
-static void coord_failed(struct tiered *t, int code)
-{
-    trace_emit(t->trace, (struct trace_event){
-                             .kind = TRACE_DEGRADED, .number = code, .text = err_name(code) });
-    if (++t->failures >= t->options.breaker_failures) breaker_set(t, true);
-}
-
-/* A coord that hangs costs one deadline, not one a call: no second chance. */
-static void coord_hangs(struct tiered *t)
-{
-    t->failures = t->options.breaker_failures;
-    coord_failed(t, ERR_UNAVAILABLE);
-}
-
-static void coord_worked(struct tiered *t, uint64_t epoch)
-{
-    t->failures = 0;
-    breaker_set(t, false);
-    if (t->coord_epoch && t->coord_epoch != epoch) {
-        t->amnesia++;
-        trace_emit(t->trace,
-                   (struct trace_event){ .kind = TRACE_AMNESIA, .number = (int64_t)epoch });
-    }
-    t->coord_epoch = epoch;
-}
-
-/* ---- a step at coord ---- */
-
-static void go_on(struct tiered *t, struct op *parent, step_then *then,
-                  const struct op *answered)
-{
-    if (!parent) return;
-    if (!answered) parent->degraded = true;
-    then(t, parent, answered);
-}
-
-static void step_free(struct step *s)
-{
-    if (!s) return;
-    op_free(s->op);
-    free(s);
-}
-
-static void step_done(struct op *op, void *ctx)
-{
-    struct step *s = ctx;
-    struct tiered *t = s->tiered;
-    timer_stop(t->base.loop, &s->deadline);
-    t->steps--;
-    if (s->overdue) { /* it says nothing about now, and nobody waits for it */
-        step_free(s);
-        return;
-    }
-    if (op->err.code)
-        coord_failed(t, op->err.code);
-    else
-        coord_worked(t, op->epoch);
-    if (!s->parent) {
-        step_free(s);
-        return;
-    }
-    s->parent->step = s;
-    go_on(t, s->parent, s->then, op->err.code ? NULL : op);
-}
-
-static void step_overdue(struct timer *timer)
-{
-    struct step *s = container_of(timer, struct step, deadline);
-    s->overdue = true;
-    s->tiered->late++;
-    coord_hangs(s->tiered);
-    store_cancel(s->tiered->coord, s->op);
-    go_on(s->tiered, s->parent, s->then, NULL);
-}
-
-/* Takes over `op`. NULL, like a lack of memory, gives NULL. */
-static struct step *step_new(struct tiered *t, struct op *op)
-{
-    struct step *s = op ? malloc(sizeof *s) : NULL;
-    if (!s) {
-        op_free(op);
-        return NULL;
-    }
-    *s = (struct step){ .tiered = t, .op = op };
-    timer_init(&s->deadline, step_overdue);
-    return s;
-}
-
-static bool step_reserve(struct tiered *t, struct op *parent)
-{
-    if (!parent->step) parent->step = step_new(t, op_copy(parent, parent->verb));
-    return parent->step;
-}
-
-/* The op's step, for the caller to fill in; NULL: coord is not to be asked, or cannot be. */
-static struct step *step_for(struct tiered *t, struct op *parent, enum verb verb)
-{
-    if (t->open || !step_reserve(t, parent)) return NULL;
-    struct step *s = parent->step;
-    parent->step = NULL;
-    op_clear_answer(s->op);
-    s->op->verb = verb;
-    s->op->waits = verb == VERB_CLAIM && parent->waits;
-    return s;
-}
-
-/* NULL counts as a coord that did not answer. */
-static void step_start(struct tiered *t, struct op *parent, struct step *s, step_then *then)
-{
-    if (!s) {
-        go_on(t, parent, then, NULL);
-        return;
-    }
-    s->parent = parent;
-    s->then = then;
-    timer_set(t->base.loop, &s->deadline, t->base.loop->now_ms + t->options.coord_deadline_ms);
-    t->steps++;
-    op_push(s->op, step_done, s);
-    store_submit(t->coord, s->op);
-}
-
-static void coord_step(struct tiered *t, struct op *parent, enum verb verb, step_then *then)
-{
-    step_start(t, parent, step_for(t, parent, verb), then);
-}
-
-static void probe(struct timer *timer)
-{
-    struct tiered *t = container_of(timer, struct tiered, probe_timer);
-    step_start(t, NULL, step_new(t, op_new(VERB_PING, NULL, NULL)), NULL);
-    probe_later(t); /* until one works and closes the breaker */
-}
-
 /* ---- answering ---- */
-
-static void step_drop(struct op *op)
-{
-    step_free(op->step);
-    op->step = NULL;
-}
-
-static void answer(struct op *op)
-{
-    step_drop(op);
-    op->out.degraded = op->degraded;
-    op_finish(op);
-}
-
-static void then_answer(struct tiered *t, struct op *op, const struct op *answered)
-{
-    (void)t, (void)answered;
-    answer(op);
-}
 
 static void answer_from_coord(struct op *op, const struct op *step)
 {
@@ -260,15 +39,15 @@ static void answer_from_coord(struct op *op, const struct op *step)
     op->heard = step->heard;
     blob_ref(op->out.value);
     op->out.version |= PLANE_COORD;
-    answer(op);
+    tier_answer(op);
 }
 
 /* Coord's copy contradicts the ledger: drop it, whatever it is. */
 static void drop_copy(struct tiered *t, struct op *op, step_then *then)
 {
-    struct step *s = step_for(t, op, VERB_FORGET);
+    struct step *s = tier_step_for(t, op, VERB_FORGET);
     if (s) s->op->in.force = true;
-    step_start(t, op, s, then);
+    tier_step_start(t, op, s, then);
 }
 
 /* Coord has another answer: a forget did not reach it. The next question must not meet that. */
@@ -277,9 +56,9 @@ static void then_published(struct tiered *t, struct op *op, const struct op *ans
     bool refused = answered && answered->out.outcome == OUTCOME_LOST;
     bool finished = refused && answered->out.retain_left_ms > 0;
     if (finished && !blob_eq(answered->out.value, answered->in.value))
-        drop_copy(t, op, then_answer);
+        drop_copy(t, op, tier_then_answer);
     else
-        answer(op);
+        tier_answer(op);
 }
 
 /* What the ledger keeps, coord keeps for as long and no longer: what was left when the ledger
@@ -293,13 +72,13 @@ static int64_t retain_now_ms(const struct tiered *t, const struct op *op)
 
 static void publish_copy(struct tiered *t, struct op *op, struct blob *value)
 {
-    struct step *s = step_for(t, op, VERB_PUBLISH);
+    struct step *s = tier_step_for(t, op, VERB_PUBLISH);
     if (s) {
         blob_unref(s->op->in.value);
         s->op->in.value = blob_ref(value);
         s->op->in.retain_ms = retain_now_ms(t, op);
     }
-    step_start(t, op, s, then_published);
+    tier_step_start(t, op, s, then_published);
 }
 
 static void ask_ledger(struct tiered *t, struct op *op, op_done *done)
@@ -321,9 +100,9 @@ static void claim_failed(struct tiered *t, struct op *op)
 {
     bool give_back = op->at_coord && op->err.code != ERR_AMBIGUOUS;
     if (give_back)
-        coord_step(t, op, VERB_RELEASE, then_answer);
+        tier_step(t, op, VERB_RELEASE, tier_then_answer);
     else
-        answer(op);
+        tier_answer(op);
 }
 
 /* Coord contradicts the ledger's grant: the new owner takes the place of whatever is there. An
@@ -332,12 +111,12 @@ static void claim_failed(struct tiered *t, struct op *op)
 static void take_place(struct tiered *t, struct op *op)
 {
     if (BUG(EMPTY_PLACE)) {
-        drop_copy(t, op, then_answer);
+        drop_copy(t, op, tier_then_answer);
         return;
     }
-    struct step *s = step_for(t, op, VERB_CLAIM);
+    struct step *s = tier_step_for(t, op, VERB_CLAIM);
     if (s) s->op->in.force = true;
-    step_start(t, op, s, then_answer);
+    tier_step_start(t, op, s, tier_then_answer);
 }
 
 static void claim_decided(struct op *op, void *ctx)
@@ -349,18 +128,18 @@ static void claim_decided(struct op *op, void *ctx)
     }
     if (op->at_coord) {
         if (op->out.outcome == OUTCOME_CLAIMED)
-            answer(op);
+            tier_answer(op);
         else if (is_done(op->out.outcome))
             publish_copy(t, op, op->out.value);
         else
-            coord_step(t, op, VERB_RELEASE, then_answer);
+            tier_step(t, op, VERB_RELEASE, tier_then_answer);
         return;
     }
     /* Coord was not used, or said something that the ledger does not confirm. */
     if (op->out.outcome == OUTCOME_CLAIMED && !op->degraded)
         take_place(t, op);
     else
-        answer(op);
+        tier_answer(op);
 }
 
 static bool done_is_believed(const struct tiered *t)
@@ -395,16 +174,16 @@ static void claim_met_coord(struct tiered *t, struct op *op, const struct op *st
 static void step_aside(struct tiered *t, struct op *op)
 {
     if (op->out.mine)
-        answer(op);
+        tier_answer(op);
     else
-        coord_step(t, op, VERB_RELEASE, then_answer);
+        tier_step(t, op, VERB_RELEASE, tier_then_answer);
 }
 
 static void publish_decided(struct op *op, void *ctx)
 {
     struct tiered *t = ctx;
     if (op->err.code)
-        answer(op);
+        tier_answer(op);
     else if (op->out.outcome == OUTCOME_OK)
         publish_copy(t, op, op->in.value);
     else
@@ -414,7 +193,7 @@ static void publish_decided(struct op *op, void *ctx)
 static void release_decided(struct op *op, void *ctx)
 {
     if (op->err.code)
-        answer(op);
+        tier_answer(op);
     else
         step_aside(ctx, op);
 }
@@ -423,9 +202,9 @@ static void renew_decided(struct op *op, void *ctx)
 {
     struct tiered *t = ctx;
     if (op->err.code)
-        answer(op);
+        tier_answer(op);
     else if (op->out.outcome == OUTCOME_OK)
-        coord_step(t, op, VERB_RENEW, then_answer);
+        tier_step(t, op, VERB_RENEW, tier_then_answer);
     else
         step_aside(t, op);
 }
@@ -435,10 +214,10 @@ static void then_forgotten(struct tiered *t, struct op *op, const struct op *ste
 {
     (void)t;
     if (step) {
-        answer(op);
+        tier_answer(op);
         return;
     }
-    step_drop(op);
+    tier_step_drop(op);
     op_fail(op, ERR_AMBIGUOUS,
             "the ledger has forgotten it, but coord could not be told and may still answer");
 }
@@ -447,7 +226,7 @@ static void forget_decided(struct op *op, void *ctx)
 {
     struct tiered *t = ctx;
     if (op->err.code || op->out.outcome == OUTCOME_IN_PROGRESS)
-        answer(op);
+        tier_answer(op);
     else
         drop_copy(t, op, then_forgotten);
 }
@@ -455,7 +234,7 @@ static void forget_decided(struct op *op, void *ctx)
 static void ledger_answered(struct op *op, void *ctx)
 {
     (void)ctx;
-    answer(op);
+    tier_answer(op);
 }
 
 /* ---- watch ---- */
@@ -485,8 +264,16 @@ static void refuse(struct tiered *t, struct op *op, int code, const char *text)
     task_post(t->base.loop, &t->refuse);
 }
 
+static void ledger_answered(struct op *op, void *ctx);
+
 static void submit_watch(struct tiered *t, struct op *op)
 {
+    if (op->coord_only && t->alone != t->coord) {
+        op->seen &= ~PLANE_COORD;
+        op_push(op, ledger_answered, t);
+        store_submit(t->alone, op);
+        return;
+    }
     bool coord_saw_it = op->coord_only || (op->seen & PLANE_COORD);
     if (!coord_saw_it && (t->ledger->caps & CAP_NOTIFY)) {
         ask_ledger(t, op, ledger_answered);
@@ -511,14 +298,14 @@ static void submit_watch(struct tiered *t, struct op *op)
 
 static void submit_claim(struct tiered *t, struct op *op)
 {
-    coord_step(t, op, VERB_CLAIM, claim_met_coord);
+    tier_step(t, op, VERB_CLAIM, claim_met_coord);
 }
 
 /* Whoever changes the ledger will have to tell coord: without memory for that, nothing
  * starts. */
 static void ask_ledger_first(struct tiered *t, struct op *op, op_done *done)
 {
-    if (t->open || step_reserve(t, op))
+    if (t->open || tier_step_reserve(t, op))
         ask_ledger(t, op, done);
     else
         refuse(t, op, ERR_NOMEM, "out of memory; nothing was changed");
@@ -527,7 +314,7 @@ static void ask_ledger_first(struct tiered *t, struct op *op, op_done *done)
 static void submit_publish(struct tiered *t, struct op *op)
 {
     if (BUG(RELEASE_BEFORE_RESULT) && !t->open)
-        step_start(t, NULL, step_new(t, op_copy(op, op->verb)), NULL);
+        tier_step_start(t, NULL, tier_step_new(t, op_copy(op, op->verb)), NULL);
     ask_ledger_first(t, op, publish_decided);
 }
 
@@ -549,16 +336,36 @@ static void submit_forget(struct tiered *t, struct op *op)
         ask_ledger_first(t, op, forget_decided);
 }
 
+static void buffer_expired(struct op *op, void *ctx)
+{
+    struct tiered *t = ctx;
+    t->steps--;
+    op_free(op);
+}
+
+/* Nobody is told how many those were. */
+static void expire_buffer(struct tiered *t, const struct op *like)
+{
+    struct op *op = op_new(VERB_EXPIRE, NULL, NULL);
+    if (!op) return;
+    op->limit = like->limit;
+    op->routine = like->routine;
+    t->steps++;
+    op_push(op, buffer_expired, t);
+    store_submit(t->buffer, op);
+}
+
 static void submit_expire(struct tiered *t, struct op *op)
 {
     if (!t->open) {
-        struct step *s = step_new(t, op_new(VERB_EXPIRE, NULL, NULL));
+        struct step *s = tier_step_new(t, op_new(VERB_EXPIRE, NULL, NULL));
         if (s) {
             s->op->limit = op->limit;
             s->op->routine = op->routine;
         }
-        step_start(t, NULL, s, NULL);
+        tier_step_start(t, NULL, s, NULL);
     }
+    if (t->buffer) expire_buffer(t, op);
     ask_ledger(t, op, ledger_answered);
 }
 
@@ -575,7 +382,7 @@ static void ping_answered(struct op *op, void *ctx)
                  "the ledger decides alone; answers say degraded", "no");
     facts_take(op, coord && !op->degraded ? coord->op : &without, "coord");
     facts_take(op, &ledger, "ledger");
-    answer(op);
+    tier_answer(op);
 }
 
 static void ping_met_coord(struct tiered *t, struct op *op, const struct op *answered)
@@ -590,9 +397,9 @@ static void submit_ping(struct tiered *t, struct op *op)
         ask_ledger(t, op, ledger_answered);
         return;
     }
-    struct step *s = step_for(t, op, VERB_PING);
+    struct step *s = tier_step_for(t, op, VERB_PING);
     if (s) s->op->wants_facts = true;
-    step_start(t, op, s, ping_met_coord);
+    tier_step_start(t, op, s, ping_met_coord);
 }
 
 static void submit_ledger(struct tiered *t, struct op *op)
@@ -608,9 +415,9 @@ static void coord_alone_answered(struct op *op, void *ctx)
 {
     struct tiered *t = ctx;
     if (op->err.code == ERR_UNAVAILABLE || op->err.code == ERR_AMBIGUOUS)
-        coord_failed(t, op->err.code);
+        tier_failed(t, op->err.code);
     else if (!op->err.code)
-        coord_worked(t, op->epoch);
+        tier_worked(t, op->epoch);
     if (verb_info[op->verb].keyed) op->out.version |= PLANE_COORD;
     op_finish(op);
 }
@@ -624,6 +431,25 @@ static void submit_coord_alone(struct tiered *t, struct op *op)
     op->in.seen &= ~PLANE_COORD;
     op_push(op, coord_alone_answered, t);
     store_submit(t->coord, op);
+}
+
+/* What is claimed in our own scopes. */
+static void alone_answered(struct op *op, void *ctx)
+{
+    (void)ctx;
+    op->out.version |= PLANE_COORD;
+    op_finish(op);
+}
+
+static void submit_alone(struct tiered *t, struct op *op)
+{
+    if (t->alone == t->coord) {
+        submit_coord_alone(t, op);
+        return;
+    }
+    op->in.seen &= ~PLANE_COORD;
+    op_push(op, alone_answered, t);
+    store_submit(t->alone, op);
 }
 
 static void submit_buffer(struct tiered *t, struct op *op)
@@ -640,10 +466,10 @@ static void accepted(struct op *op, void *ctx)
 {
     struct tiered *t = ctx;
     bool tell = !op->err.code && op->out.outcome == OUTCOME_OK && !op->buffer->unclaimed;
-    if (tell)
-        coord_step(t, op, VERB_PUBLISH, then_answer);
+    if (tell && t->alone == t->coord)
+        tier_step(t, op, VERB_PUBLISH, tier_then_answer);
     else
-        answer(op);
+        tier_answer(op);
 }
 
 static void submit_accept(struct tiered *t, struct op *op)
@@ -652,6 +478,7 @@ static void submit_accept(struct tiered *t, struct op *op)
         submit_coord_alone(t, op);
         return;
     }
+    op->buffer->claim_here = t->alone == t->buffer;
     op_push(op, accepted, t);
     store_submit(t->buffer, op);
 }
@@ -678,7 +505,7 @@ static void tiered_submit(struct store *s, struct op *op)
     op->at_coord = op->refused = false;
     op->degraded = t->open;
     if (op->coord_only && op->verb <= VERB_PEEK)
-        submit_coord_alone(t, op);
+        submit_alone(t, op);
     else
         submit_verb[op->verb](t, op);
 }
@@ -687,7 +514,10 @@ static void tiered_cancel(struct store *s, struct op *op)
 {
     struct tiered *t = (struct tiered *)s;
     if (op->verb != VERB_WATCH || op->refused) return;
-    store_cancel(op->at_coord ? t->coord : t->ledger, op);
+    if (op->coord_only && !op->at_coord)
+        store_cancel(t->alone, op);
+    else
+        store_cancel(op->at_coord ? t->coord : t->ledger, op);
 }
 
 static bool tiered_idle(const struct store *s)
@@ -723,6 +553,13 @@ static void tiered_close(struct store *s)
     store_close(t->ledger);
     store_close(t->buffer);
     free(t);
+}
+
+/* Is coord enough for those who could ask for the same at once? */
+static bool sees_others(const struct tiered *t)
+{
+    if (!t->buffer || !(t->buffer->caps & CAP_CLAIMS)) return true;
+    return (t->coord->caps & CAP_SHARED) || !(t->ledger->caps & CAP_SHARED);
 }
 
 /* What the planes can do together. */
@@ -765,10 +602,11 @@ int tiered_open(struct store *coord, struct store *ledger, const struct tiered_o
                               .caps = tiered_caps(t),
                               .loop = env->loop,
                               .epoch = ledger->epoch };
+    t->alone = sees_others(t) ? t->coord : t->buffer;
     list_init(&t->watches);
     list_init(&t->refused);
     task_init(&t->refuse, refuse_run);
-    timer_init(&t->probe_timer, probe);
+    timer_init(&t->probe_timer, tier_probe);
     *ret_store = &t->base;
     return 0;
 }

@@ -259,3 +259,34 @@ RUN_CASE(run_expire, stops_at_the_limit)
     cr_assert(total == 8 && expire(3)->count == 0);
     expect_no_runs(list_runs(10));
 }
+
+/* ---- no more bytes than a process can bear ---- */
+
+static void put_large(unsigned count)
+{
+    enum { LARGE = 1 << 20 };
+    static uint8_t payload[LARGE];
+    memset(payload, '7', sizeof payload);
+    for (unsigned n = 1; n <= count; n++) {
+        struct run r = run_nr(n);
+        r.payload = bytes_of(payload, sizeof payload);
+        expect(put_run(r), OUTCOME_OK);
+    }
+}
+
+RUN_CASE(run_list, of_large_runs_is_cut_and_goes_on)
+{
+    put_large(18);
+    const struct op *op = expect(list_runs(100), OUTCOME_OK);
+    cr_assert(op->run->rows.count == 16 && op->run->rows.more, "%zu", op->run->rows.count);
+    struct run_ask rest = { .before = op->run->rows.rows[15]->id };
+    op = list_by(rest);
+    cr_assert(op->run->rows.count == 2 && !op->run->rows.more);
+}
+
+RUN_CASE(run_lease, of_large_runs_is_cut_and_goes_on)
+{
+    put_large(18);
+    cr_assert(expect(lease_runs(18), OUTCOME_OK)->run->rows.count == 16);
+    cr_assert(expect(lease_runs(18), OUTCOME_OK)->run->rows.count == 2);
+}

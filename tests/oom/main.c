@@ -13,7 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { NTH_MAX = 20000, PATIENCE_S = 60 };
+enum { NTH_MAX = 20000, PATIENCE_S = 240 };
 
 static atomic_uint failures;
 static size_t current_nth;

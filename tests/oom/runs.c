@@ -3,18 +3,21 @@
 #include "tests/oom/oom.h"
 
 #include "base/check.h"
+#include "tests/support/world.h"
 
 #include <stdio.h>
 #include <string.h>
 
+static unsigned files;
+
 static struct once *open_fresh(void)
 {
-    static unsigned files;
     char url[160];
     struct once_config config = ONCE_CONFIG_INIT;
     struct once *o;
     snprintf(url, sizeof url, "sqlite:%s/runs-%u.db?sync=off", oom_dir(), files++);
     config.ledger = url;
+    config.flags = ONCE_RUNS;
     config.patience_ms = 0;
     CHECK(once_open(&config, &o, NULL) == 0);
     return o;
@@ -150,9 +153,89 @@ static bool lease_and_complete(const char *arg, enum oom_mode mode, size_t nth)
     return fired;
 }
 
+enum { ENTRIES = 3 };
+
+static struct run_id entry_id(unsigned n)
+{
+    struct run_id id;
+    snprintf(id.text, sizeof id.text, "run_%026u", n);
+    return id;
+}
+
+static void accept_entry(struct store *store, unsigned n)
+{
+    struct run run = { .id = entry_id(n),
+                       .env = bytes_str("default"),
+                       .task = bytes_str("task"),
+                       .queue = bytes_str("task"),
+                       .payload = bytes_str("1"),
+                       .attempts_max = 3,
+                       .state = RUN_QUEUED,
+                       .created_at_ms = 1 };
+    struct key key = key_of("s", "k");
+    struct buf packed;
+    buf_init(&packed, 4096);
+    run_encode(&run, &packed);
+    struct buffer_ask ask = { .env = run.env, .id = run.id, .run = buf_bytes(&packed) };
+    struct op *op = op_new(VERB_ACCEPT, &key, NULL);
+    CHECK(op);
+    op->buffer = &ask;
+    store->class->exec(store, &op, 1);
+    CHECK(!op->err.code && op->out.outcome == OUTCOME_OK);
+    op_free(op);
+    buffer_ask_clear(&ask);
+    buf_fini(&packed);
+}
+
+/* The buffer of the handle that is opened next: as a burst has left it. */
+static void fill_buffer(void)
+{
+    struct world world;
+    struct store *store;
+    struct err err;
+    char url[160];
+    world_init(&world, 1);
+    snprintf(url, sizeof url, "sqlite:%s/runs-%u.db-buffer?sync=off", oom_dir(), files);
+    CHECK(store_open_bare(url, &world.env, &store, &err) == 0);
+    for (unsigned n = 0; n < ENTRIES; n++) accept_entry(store, n);
+    store_close(store);
+    world_fini(&world);
+}
+
+static bool in_ledger(struct once *o, unsigned n)
+{
+    struct run_id id = entry_id(n);
+    struct once_run_args in = ONCE_RUN_ARGS_INIT;
+    struct once_run_answer got;
+    in.id = id.text;
+    CHECK(once_run_get(o, &in, &got) == 0);
+    EXPECT(got.outcome == ONCE_OK);
+    bool there = got.outcome == ONCE_OK && !got.buffered;
+    once_run_answer_clear(&got);
+    return there;
+}
+
+static bool drain(const char *arg, enum oom_mode mode, size_t nth)
+{
+    (void)arg;
+    fill_buffer();
+    struct once *o = open_fresh();
+    struct once_error error = { 0 };
+    uint64_t drained;
+    oom_arm(mode, nth);
+    int r = once_drain(o, &drained, &error);
+    bool fired = oom_disarm();
+    if (r) expect_error(r, error.text);
+    EXPECT(count(o, 0) == ENTRIES); /* here or there, and none twice */
+    for (unsigned n = 0; n < ENTRIES; n++) EXPECT(in_ledger(o, n) || r);
+    once_close(o);
+    return fired;
+}
+
 const struct scenario runs_scenarios[] = {
     { "once_trigger", trigger_only, "sqlite" },
     { "once_run_get, once_run_list, once_run_set_metadata", read_and_change, "sqlite" },
     { "once_run_lease, once_run_complete", lease_and_complete, "sqlite" },
+    { "once_drain", drain, "sqlite" },
     { NULL, NULL, NULL },
 };

@@ -33,13 +33,13 @@ struct session {
 };
 
 struct running {
-    struct run *run;
+    struct play *run;
     struct session *session;
     size_t step;
     struct token token;
 };
 
-struct run {
+struct play {
     const struct spec *spec;
     struct world *world;
     struct store *store;
@@ -75,7 +75,7 @@ static void token_keep(struct session *s, const char *key, const struct token *t
 
 /* ---- results ---- */
 
-static void result_set(struct run *r, size_t step, unsigned result)
+static void result_set(struct play *r, size_t step, unsigned result)
 {
     r->results[step].result = result;
     r->results[step].ended = ++r->clock;
@@ -90,7 +90,7 @@ static void keep_value(struct step_result *to, const struct answer *out)
 }
 
 /* E2: of those who wait for the same, the first comes first. */
-static void check_turn(struct run *r, const struct running *me)
+static void check_turn(struct play *r, const struct running *me)
 {
     const struct step *mine = &r->spec->steps[me->step];
     for (size_t i = 0; r->one_process && i < r->spec->session_count; i++) {
@@ -107,7 +107,7 @@ static void check_turn(struct run *r, const struct running *me)
 static void call_ended(struct call *call, void *ctx)
 {
     struct running *me = ctx;
-    struct run *r = me->run;
+    struct play *r = me->run;
     const struct step *st = &r->spec->steps[me->step];
     if (r->results[me->step].ended) book_fail(&r->book, "E1: %s ended twice", st->name);
     if (me->session->waiting == call) me->session->waiting = NULL;
@@ -130,7 +130,7 @@ static void call_ended(struct call *call, void *ctx)
 /* ---- steps ---- */
 
 /* "scope/key" or just "key"; every interleaving has its own scopes. */
-static struct key spec_key(struct run *r, const char *name, char scope[64])
+static struct key spec_key(struct play *r, const char *name, char scope[64])
 {
     const char *slash = strchr(name, '/');
     int len = slash ? (int)(slash - name) : 0;
@@ -160,7 +160,7 @@ static bool needs_token(enum action a)
     return a == ACT_PUBLISH || a == ACT_RELEASE || a == ACT_RENEW;
 }
 
-static void ask(struct run *r, size_t i)
+static void ask(struct play *r, size_t i)
 {
     const struct step *st = &r->spec->steps[i];
     struct session *s = &r->sessions[st->session];
@@ -196,7 +196,7 @@ static void crash(struct session *s)
     if (s->waiting) call_cancel(s->waiting);
 }
 
-static void start(struct run *r, size_t i)
+static void start(struct play *r, size_t i)
 {
     const struct step *st = &r->spec->steps[i];
     struct session *s = &r->sessions[st->session];
@@ -234,7 +234,7 @@ static void start(struct run *r, size_t i)
 
 /* ---- after every step ---- */
 
-static struct answer peek_key(struct run *r, const char *name)
+static struct answer peek_key(struct play *r, const char *name)
 {
     char scope[64];
     struct key key = spec_key(r, name, scope);
@@ -248,7 +248,7 @@ static struct answer peek_key(struct run *r, const char *name)
 }
 
 /* B6 */
-static void check_waiters(struct run *r, const struct book_key *k, const struct answer *seen)
+static void check_waiters(struct play *r, const struct book_key *k, const struct answer *seen)
 {
     bool done = seen->outcome == OUTCOME_CACHED || seen->outcome == OUTCOME_ALREADY_DONE;
     bool lapsed =
@@ -264,7 +264,7 @@ static void check_waiters(struct run *r, const struct book_key *k, const struct 
     }
 }
 
-static void check_now(struct run *r)
+static void check_now(struct play *r)
 {
     world_settle(r->world);
     if (r->world->stuck) book_fail(&r->book, "the loop does not come to rest");
@@ -282,7 +282,7 @@ static void check_now(struct run *r)
 }
 
 /* A session that waits can only be canceled or crash. */
-static bool must_hold_back(const struct run *r, size_t i)
+static bool must_hold_back(const struct play *r, size_t i)
 {
     const struct step *st = &r->spec->steps[i];
     const struct session *s = &r->sessions[st->session];
@@ -290,7 +290,7 @@ static bool must_hold_back(const struct run *r, size_t i)
     return s->waiting || s->owed_count > 0;
 }
 
-static bool run_owed(struct run *r)
+static bool run_owed(struct play *r)
 {
     for (size_t i = 0; i < r->spec->session_count; i++) {
         struct session *s = &r->sessions[i];
@@ -303,7 +303,7 @@ static bool run_owed(struct run *r)
     return false;
 }
 
-static void take_step(struct run *r, size_t i)
+static void take_step(struct play *r, size_t i)
 {
     struct session *s = &r->sessions[r->spec->steps[i].session];
     if (must_hold_back(r, i))
@@ -314,7 +314,7 @@ static void take_step(struct run *r, size_t i)
     while (!r->book.why[0] && run_owed(r));
 }
 
-static bool all_ended(const struct run *r, const struct permutation *p)
+static bool all_ended(const struct play *r, const struct permutation *p)
 {
     for (size_t i = 0; i < p->count; i++)
         if (!r->results[p->steps[i]].ended) return false;
@@ -333,7 +333,7 @@ static struct final_key final_peek(void *ctx, const char *name)
     return k;
 }
 
-static void check_rules(struct run *r, struct spec *spec)
+static void check_rules(struct play *r, struct spec *spec)
 {
     struct findings f = { spec, r->results, final_peek, r };
     for (size_t i = 0; i < spec->rule_count && !r->book.why[0]; i++) {
@@ -347,7 +347,7 @@ static void check_rules(struct run *r, struct spec *spec)
     }
 }
 
-static void steps_run(struct run *r, struct spec *spec, const struct permutation *p)
+static void steps_run(struct play *r, struct spec *spec, const struct permutation *p)
 {
     for (size_t i = 0; i < p->count && !r->book.why[0]; i++) take_step(r, p->steps[i]);
     for (unsigned i = 0; i < SETTLE_ROUNDS_MAX && !r->book.why[0] && !all_ended(r, p); i++) {
@@ -359,7 +359,7 @@ static void steps_run(struct run *r, struct spec *spec, const struct permutation
     if (!r->book.why[0]) check_rules(r, spec);
 }
 
-static void engines_open(struct run *r)
+static void engines_open(struct play *r)
 {
     struct engine_config config = ENGINE_CONFIG_INIT;
     config.sweep_ms = 0;
@@ -373,7 +373,7 @@ static void engines_open(struct run *r)
         r->sessions[i].engine = r->engines[r->one_process ? 0 : i];
 }
 
-static void engines_close(struct run *r)
+static void engines_close(struct play *r)
 {
     for (size_t i = 0; i < SESSIONS_MAX; i++)
         if (r->engines[i]) engine_stop(r->engines[i]);
@@ -404,7 +404,7 @@ static void store_refresh(struct all *a)
     a->store_runs = 0;
 }
 
-static void explain(struct all *a, const struct run *r, const struct permutation *p)
+static void explain(struct all *a, const struct play *r, const struct permutation *p)
 {
     size_t at = 0;
     char names[512] = "", results[768] = "";
@@ -428,7 +428,7 @@ static bool permutation_run(struct all *a, const struct permutation *p)
 {
     store_refresh(a);
     a->store_runs++;
-    struct run r = {
+    struct play r = {
         .spec = a->spec, .world = &a->world, .store = a->store, .one_process = a->one_process
     };
     snprintf(r.scope, sizeof r.scope, "i%u", a->count++);

@@ -97,7 +97,7 @@ BEGIN
     FROM generate_subscripts(ids, 1) AS i
     CROSS JOIN LATERAL (
         SELECT r.ctid, r.* FROM runs r WHERE r.env = envs[i] AND r.id = ids[i] OFFSET 0) AS r
-    WHERE r.canonical_id IS NULL;
+    WHERE ids[i] <> '' AND r.canonical_id IS NULL;
     RETURN QUERY
     SELECT NULL::bigint, NULL::bigint, i, a.changes, r.*
     FROM generate_subscripts(ids, 1) AS i
@@ -106,7 +106,7 @@ BEGIN
         WHERE a.env = envs[i] AND a.id = ids[i] OFFSET 0) AS a
     CROSS JOIN LATERAL (
         SELECT r.ctid, r.* FROM runs r WHERE r.env = a.env AND r.id = a.canonical_id OFFSET 0) AS r
-    WHERE a.canonical_id IS NOT NULL;
+    WHERE ids[i] <> '' AND a.canonical_id IS NOT NULL;
     RETURN QUERY
     SELECT NULL::bigint, NULL::bigint, i, NULL::bigint, r.*
     FROM generate_subscripts(ids, 1) AS i
@@ -294,13 +294,16 @@ DECLARE
     given bigint := 0;
 BEGIN
     LOOP
-        SELECT array_agg(p.ctid), bool_or(p.ordering_key <> '') INTO picked, ordered
-        FROM (
-            SELECT r.ctid, r.ordering_key FROM runs r
+        SELECT array_agg(c.ctid), bool_or(c.ordering_key <> '') INTO picked, ordered
+        FROM (SELECT p.*, sum(p.bytes) OVER (ROWS UNBOUNDED PRECEDING) - p.bytes AS before FROM (
+            SELECT r.ctid, r.ordering_key,
+                length(r.payload) + length(r.metadata) + length(r.output) + length(r.error) AS bytes
+            FROM runs r
             WHERE r.env = of_env AND r.queue = of_queue AND r.due_at_ms <= moment
                 AND (r.ordering_key = '' OR r.state = 2
                     OR run_turn(r.env, r.queue, r.ordering_key, r.id))
-            ORDER BY r.due_at_ms, r.id LIMIT at_most - given FOR UPDATE SKIP LOCKED) AS p;
+            ORDER BY r.due_at_ms, r.id LIMIT at_most - given FOR UPDATE SKIP LOCKED) AS p) AS c
+        WHERE c.before < 16777216; -- RUN_ROWS_BYTES_MAX
         IF ordered THEN
             SELECT array_agg(picked[i] ORDER BY i) INTO picked
             FROM generate_subscripts(picked, 1) AS i

@@ -1,0 +1,111 @@
+# planes.bash - what the challenges stand on: "fleet", two daemons on Redis and PostgreSQL; "embedded", one
+# on files of its own. Both have the same words for it. To be sourced behind daemon.bash, with `planes` set.
+#
+#   room NAME         from now on daemons are started in this room: nothing of another one is seen there
+#   up NAME ARG...    starts a daemon in it: pid[NAME], at[NAME] (HOST:PORT)
+#   down NAME SIGNAL  ends it
+#   pair ARG...       starts the daemons `a` and `b`, which are the same one where there is only one
+#   hold, let_go      between them nobody else can write to the room's ledger; reading goes on
+#   leased            ids of entries that a drainer has leased, whether it lives or not
+#   unwrite ID        the ledger loses a run
+#   spoil ID          nobody can read a buffered run any more
+# shellcheck shell=bash disable=SC2034,SC2154
+
+declare -A pid at
+started=()
+gate=(--gate-threshold 2 --gate-window 2s --gate-hold 10s)
+
+up() {
+    local name=$1
+    shift
+    daemon_start --listen 127.0.0.1:0 --resp off "${gate[@]}" "${where[@]}" "$@"
+    pid[$name]=$daemon at[$name]=$http
+    started+=("$daemon")
+    [ -n "$http" ] || echo "# the daemon $name did not start"
+}
+
+down() { # NAME SIGNAL
+    { # the shell says whom it has seen killed
+        kill "-$2" "${pid[$1]}"
+        timeout $limit tail --pid="${pid[$1]}" -s 0.02 -f /dev/null
+        wait "${pid[$1]}"
+        ended=$?
+    } 2>>noise
+    [ "$2" = KILL ] || is_ "the daemon $1 ends well" $ended 0
+}
+
+down_all() { # those that are left
+    local pid
+    for pid in "${started[@]}"; do ! kill -TERM "$pid" 2>>noise || wait "$pid" || wrong+=("status $?"); done
+}
+
+# ---- fleet ---------------------------------------------------------------------------------------
+
+fleet_room() {
+    schema=challenge_$1
+    # Whoever waits for the lock of hold() waits for a fifth of the time.
+    where=(--ledger "$ONCE_TEST_POSTGRES?schema=$schema&timeout_ms=60000" \
+        --coord "$ONCE_TEST_REDIS?prefix=$1&timeout_ms=5000") # a slow machine is not what this is about
+    prefix=$1
+}
+fleet_pair() { up a "$@" && up b "$@"; }
+sql() { psql -XqAt "$ONCE_TEST_POSTGRES" -c "SET search_path = $schema" -c "$1"; }
+redis() { redis-cli -h 127.0.0.1 -p "${ONCE_TEST_REDIS##*:}" "$@"; }
+holder() { exec psql -XqAt "$ONCE_TEST_POSTGRES"; }
+fleet_hold() {
+    coproc HOLD { holder; }
+    held=$HOLD_PID
+    exec {hold_in}>&"${HOLD[1]}" {hold_out}<&"${HOLD[0]}"
+    echo "BEGIN; LOCK TABLE $schema.runs IN EXCLUSIVE MODE; SELECT 'held';" >&"$hold_in"
+    read -r -t $limit _ <&"$hold_out"
+}
+fleet_let_go() {
+    echo "ROLLBACK;" >&"$hold_in"
+    release_holder
+}
+release_holder() {
+    eval "exec ${HOLD[1]}>&- ${HOLD[0]}<&-" 2>/dev/null
+    exec {hold_in}>&- {hold_out}<&-
+    wait "$held"
+}
+fleet_leased() { redis --raw zrangebylex "$prefix:{0}:index" '[l' '(m' | grep -ao 'run_[0-9A-Z]*$'; }
+fleet_spoil() {
+    local field
+    printf -v field 'r\\x%02x%s%s' ${#env} "$env" "$1"
+    [ "$(redis hset "$prefix:{0}:buffer" "$(printf %b "$field")" nonsense)" = 0 ] # 0: it was there
+}
+fleet_unwrite() { sql "DELETE FROM runs WHERE id = convert_to('$1', 'UTF8')"; }
+
+# ---- embedded ------------------------------------------------------------------------------------
+
+embedded_room() { data=$work/$1 where=(--data "$work/$1"); }
+embedded_pair() { up a "$@" && pid[b]=${pid[a]} at[b]=${at[a]}; }
+sqlite() { # FILE SQL: rows as lines
+    python3 -c 'import sqlite3, sys
+db = sqlite3.connect(sys.argv[1], timeout=20)
+for row in db.execute(sys.argv[2]): print(*[x.decode() if isinstance(x, bytes) else x for x in row])
+db.commit()' "$data/$1" "$2"
+}
+embedded_holder() {
+    exec python3 -c 'import sqlite3, sys
+db = sqlite3.connect(sys.argv[1], timeout=20, isolation_level=None)
+db.execute("BEGIN IMMEDIATE")
+print("held", flush=True)
+sys.stdin.readline()
+db.execute("ROLLBACK")' "$data/once.db"
+}
+embedded_hold() {
+    coproc HOLD { embedded_holder; }
+    held=$HOLD_PID
+    exec {hold_in}>&"${HOLD[1]}" {hold_out}<&"${HOLD[0]}"
+    read -r -t $limit _ <&"$hold_out"
+}
+embedded_let_go() {
+    echo >&"$hold_in"
+    release_holder
+}
+embedded_leased() { sqlite once.db-buffer 'SELECT id FROM entries WHERE state = 2'; }
+embedded_spoil() { sqlite once.db-buffer "UPDATE entries SET run = x'00' WHERE id = CAST('$1' AS BLOB)"; }
+embedded_unwrite() { sqlite once.db "DELETE FROM runs WHERE id = CAST('$1' AS BLOB)"; }
+
+for word in room pair hold let_go leased unwrite spoil; do eval "$word() { ${planes}_$word \"\$@\"; }"; done
