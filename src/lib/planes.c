@@ -48,8 +48,10 @@ static int open_ledger(const struct planes_config *config, const struct store_en
 {
     char ledger[URL_BYTES];
     struct store *store;
+    struct store_env ours = *env;
+    ours.runs = config->runs;
     int r = ledger_url(config, ledger, sizeof ledger, reterr);
-    if (!r) r = open_traced(ledger, env, &store, reterr);
+    if (!r) r = open_traced(ledger, &ours, &store, reterr);
     if (r) return r;
     if (!(store->caps & CAP_DURABLE)) {
         store_close(store);

@@ -579,7 +579,7 @@ static int postgres_open(const char *rest, const struct store_env *env,
     rows_init(&s->writes);
     int r = postgres_options_parse(rest, &s->db.options, reterr);
     s->base.lanes = (unsigned)s->db.options.connections;
-    s->base.readers = s->base.lanes > 1;
+    s->base.readers = env->runs && s->base.lanes > 1;
     if (s->base.lanes > 1) /* alone, the server would wait, too */
         s->base.gather = (struct gather){ .ops = GATHER_OPS, .us = GATHER_US };
     s->base.timeout_ms = s->db.options.timeout_ms;

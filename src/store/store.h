@@ -47,6 +47,7 @@ struct store_env {
     struct clock monotonic; /* as the loop's; for how long something may take */
     struct rng *rng;
     const struct trace *trace; /* may be NULL */
+    bool runs;       /* they will be asked for: a connection for those who only look is worth it */
     bool wall_rules; /* tests: a server judges by `wall`, too, so that the test can move it */
 };
 
