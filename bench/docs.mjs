@@ -1,5 +1,5 @@
-// docs.mjs DIR PAGE - puts the numbers of the last run (DIR/core.json, fleet.json, doors.json, runs.json) into PAGE,
-// between the markers. A file that is not there leaves its table as it is.
+// docs.mjs DIR PAGE - puts the numbers of the last run (DIR/core.json, fleet.json, doors.json,
+// runs.json) into PAGE, between the markers. A file that is not there leaves its table as it is.
 import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import { execFileSync } from "node:child_process";
 import { availableParallelism, cpus } from "node:os";

@@ -26,8 +26,8 @@ static struct run_id buffered_run(const char *key)
     return id;
 }
 
-/* A drainer in a process of its own, until nothing is left. */
-static struct run_stats drain(void)
+/* A drainer in a process of its own, for so long. */
+static struct run_stats drain_for(int64_t ms, int64_t rate)
 {
     struct engine_config config = ENGINE_CONFIG_INIT;
     struct runs_config runs = RUNS_CONFIG_INIT;
@@ -36,14 +36,21 @@ static struct run_stats drain(void)
     config.sweep_ms = 0;
     config.runs = &runs;
     runs.drains = true;
+    runs.drain_rate = rate;
     cr_assert(engine_open(s.store, &s.world.env, &config, &drainer, &err) == 0);
-    world_advance(&s.world, 1500);
+    world_advance(&s.world, ms);
     struct run_stats stats = engine_run_stats(drainer);
     engine_stop(drainer);
     world_settle(&s.world);
     cr_assert(engine_idle(drainer));
     engine_free(drainer);
     return stats;
+}
+
+/* Until nothing is left. */
+static struct run_stats drain(void)
+{
+    return drain_for(1500, 0);
 }
 
 static struct asked in_ledger(const struct run_id *id)
@@ -157,7 +164,8 @@ Test(buffered, nobody_can_have_leased_it)
     struct run_id id = buffered_run("k");
     struct run_change beat = { .kind = RUN_HEARTBEAT, .lease_ms = -1, .token = token_of(1) };
     struct asked lost = expect(change(&s, &id, beat), OUTCOME_LOST);
-    cr_assert(lost.rows.count == 1 && run_id_eq(&lost.rows.rows[0]->id, &id)); /* as in the ledger */
+    cr_assert(lost.rows.count == 1 &&
+              run_id_eq(&lost.rows.rows[0]->id, &id)); /* as in the ledger */
 }
 
 Test(buffered, a_replay_is_a_new_run)
@@ -401,6 +409,20 @@ Test(buffered, lists_have_both_newest_first_and_nothing_twice)
 }
 
 /* ---- the drainer ---- */
+
+/* Rates that divide a second and rates that do not; a moment's worth may have been saved up. */
+Test(buffered, a_rate_is_kept_and_made_use_of)
+{
+    static const int64_t rates[] = { 3, 70, 600 };
+    for (unsigned i = 0; i < 1000; i++) buffered_run("");
+    for (size_t i = 0; i < sizeof rates / sizeof rates[0]; i++) {
+        int64_t drained = (int64_t)drain_for(1000, rates[i]).drained;
+        cr_assert(drained <= rates[i] + 1 + rates[i] / 20, "%lld at %lld a second",
+                  (long long)drained, (long long)rates[i]);
+        cr_assert(drained >= rates[i] - 1 - rates[i] / 20, "%lld at %lld a second",
+                  (long long)drained, (long long)rates[i]);
+    }
+}
 
 Test(buffered, an_entry_that_cannot_be_read_becomes_a_failed_run)
 {

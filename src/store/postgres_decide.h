@@ -8,9 +8,10 @@
 /* One op of a batch. */
 struct run_step {
     struct op *op;
-    bool settled;   /* it has its answer */
-    bool guessed;   /* that nothing of it is there, without a look */
-    struct err bad; /* what was read makes no sense */
+    bool settled;                /* it has its answer */
+    bool guessed;                /* that nothing of it is there, without a look */
+    struct err bad;              /* what was read makes no sense */
+    const struct run_step *same; /* who has asked the same a moment before; NULL: nobody */
 
     /* What its answer says something of: as far as it was changed, it has to be written. */
     struct image_row *rows[IMAGE_ROWS_OF_OP];

@@ -81,13 +81,30 @@ static void ask_for_put(struct pgruns *s, struct run_step *step)
         ask(s, step, &(struct run_ask){ .env = r->env, .task = r->task, .key = r->key });
 }
 
-static void ask_for(struct pgruns *s, struct run_step *step)
+static bool is_same(const struct op *a, const struct op *b)
+{
+    const struct run_ask *x = a->run, *y = b->run;
+    if (a->verb != VERB_RUN_GET || b->verb != VERB_RUN_GET) return false;
+    return bytes_eq(x->env, y->env) && run_id_eq(&x->id, &y->id) &&
+           bytes_eq(x->task, y->task) && bytes_eq(x->key, y->key);
+}
+
+/* A crowd that looks for one run is one question. */
+static bool was_asked(struct run_step *step, const struct run_step *before)
+{
+    if (!before || !is_same(before->op, step->op)) return false;
+    step->same = before->same ? before->same : before;
+    return true;
+}
+
+static void ask_for(struct pgruns *s, struct run_step *step, const struct run_step *before)
 {
     struct run_ask about = *step->op->run;
     if (step->op->verb == VERB_RUN_PUT) {
         ask_for_put(s, step);
         return;
     }
+    if (was_asked(step, before)) return;
     if (step->op->verb == VERB_RUN_RESET) about.id = (struct run_id){ 0 };
     ask(s, step, &about);
 }
@@ -108,14 +125,18 @@ static bool may_guess(const struct pgruns *s, const struct run_step *step)
 
 static void asks_collect(struct pgruns *s)
 {
+    const struct run_step *before = NULL; /* of those that are asked for */
     s->ask_count = 0;
     for (size_t i = 0; i < RUN_ASK_COLUMNS; i++) pg_array_clear(&s->asks[i]);
     for (size_t i = 0; i < s->step_count; i++) {
         struct run_step *step = &s->steps[i];
         if (step->settled) continue;
         step->bad.code = 0;
+        step->same = NULL;
         step->guessed = s->guessing && may_guess(s, step);
-        if (!step->guessed) ask_for(s, step);
+        if (step->guessed) continue;
+        ask_for(s, step, before);
+        before = step;
     }
 }
 
@@ -206,6 +227,7 @@ static void decide(struct pgruns *s)
     for (size_t i = 0; i < s->step_count; i++) {
         struct run_step *step = &s->steps[i];
         if (step->settled) continue;
+        if (step->same) step->bad = step->same->bad;
         run_decide(step, &s->image, &s->scratch, s->at);
         step->op->epoch = s->epoch;
         if (step->op->verb == VERB_RUN_PUT && !step->guessed)

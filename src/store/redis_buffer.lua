@@ -37,13 +37,14 @@
 -- (Redis says TRYAGAIN). Nothing in here expires by itself; what was written is taken out, when its
 -- time has come, by whoever leases or settles, a few at a time.
 
-local call, pack, unpack, byte, sub, char =
-    redis.call, struct.pack, struct.unpack, string.byte, string.sub, string.char
+local call, pack, unpack, byte, sub, char, find, reverse = redis.call, struct.pack, struct.unpack,
+    string.byte, string.sub, string.char, string.find, string.reverse
 
 local OP = '<BBI8i8c16I4I4' -- kind, flags, rev, lease_ms, token, limit, env_limit
 local META = '<c8I8' -- epoch, lost with the entries; seq of the last
 local HEADER, HEADER_BYTES = '<BI8I4i8>I8<i8i8c16I2', 63
     -- state, rev, attempts, accepted_at_ms, seq, until_ms, lease_ms, token, bytes of the key
+local TAIL = '<i8i8c16' -- the last of them but one, from byte 30 to 61
 local ENTRY = '<BI8I4i8BI4' -- as it is told: state, rev, attempts, accepted_at_ms, bytes of env and run
 
 local QUEUED, LEASED, WRITTEN = 1, 2, 3
@@ -56,7 +57,8 @@ local KEEP_MS = 30000
 local ENVS_MAX, SPARE, TIDY = 100, 256, 16
 local ENVS_LOOKED_AT = 10000
 local ANSWER_BYTES_MAX = 8 * 1024 * 1024
-local NOBODY = string.rep('\0', 16)
+local NOBODY, REV_0 = string.rep('\0', 16), string.rep('\0', 8)
+local LEASED_BYTE, WRITTEN_BYTE = char(LEASED), char(WRITTEN)
 local MANY = 4000 -- arguments of one command
 
 local buffer, index = KEYS[1], KEYS[2]
@@ -170,6 +172,11 @@ local function take(name)
     e.key = sub(raw, HEADER_BYTES + 1, HEADER_BYTES + key_len)
     e.run = sub(raw, HEADER_BYTES + key_len + 1)
     return e.state ~= WRITTEN or now_ms < e.until_ms
+end
+
+local function key_bytes(raw)
+    local low, high = byte(raw, 62, 63)
+    return low + 256 * high
 end
 
 local function put()
@@ -297,19 +304,46 @@ local function leases(q)
     local got, left, bytes, of_env = { OK, 0, 0, 0 }, q.limit, 0, {}
     local cap = q.env_limit > 0 and q.env_limit or q.limit
 
-    -- False: there is none, or there was enough.
-    local function lease(member, name)
-        local env = env_of(name)
+    -- What is the same in all of them. A header is changed where it changes, and not read: that is
+    -- most of what a step like this costs.
+    local until_ms = now_ms + q.lease_ms
+    local tail, leased = pack(TAIL, until_ms, q.lease_ms, q.token), 'l' .. be(until_ms)
+    local told = char(q.lease_ms > 0 and LEASED or QUEUED)
+
+    local function tell(raw, name)
+        local run, changes = sub(raw, HEADER_BYTES + 1 + key_bytes(raw)), ''
+        if run == '' then run = call('HGET', buffer, 'r' .. name) or '' end
+        if find(raw, REV_0, 2, true) ~= 2 then changes = call('HGET', buffer, 'c' .. name) or '' end
+        got[#got + 1] = told .. sub(raw, 2, 21) .. sub(name, 1, 1) .. pack('<I4', #run)
+            .. sub(name, 2) .. run .. changes
+        left, bytes = left - 1, bytes + #got[#got]
+        if bytes > ANSWER_BYTES_MAX then left = 0 end
+    end
+
+    -- A member of the queue of an env. False: nothing is behind it, or there was enough.
+    local function lease(member, name, env)
         if left == 0 then return false end
-        if not take(name) or place() ~= member then
+        local raw = field('h' .. name)
+        local lapsed = byte(member, #env + 2) == 0
+        if not raw or #raw < HEADER_BYTES or byte(raw) ~= (lapsed and LAPSED or QUEUED)
+            or find(member, sub(raw, 22, 29), #env + 3, true) ~= #env + 3 then
             rem(member)
             return false
         end
-        become(LEASED, q.token, q.lease_ms)
-        got[#got + 1] = entry()
-        of_env[env], left, bytes = (of_env[env] or 0) + 1, left - 1, bytes + #got[#got]
-        if bytes > ANSWER_BYTES_MAX then left = 0 end
+        rem(member)
+        add(leased .. name)
+        if not lapsed then add('a' .. sub(raw, 22, 29) .. name) end
+        set('h' .. name, LEASED_BYTE .. sub(raw, 2, 29) .. tail .. sub(raw, 62))
+        of_env[env] = (of_env[env] or 0) + 1
+        tell(raw, name)
         return true
+    end
+
+    -- That one, whatever its turn.
+    local function lease_one(name)
+        if not take(name) or e.state == WRITTEN or is_leased() then return end
+        become(LEASED, q.token, q.lease_ms)
+        tell(field('h' .. name), name)
     end
 
     -- Envs that wait, those first that come after whose turn was last.
@@ -344,7 +378,7 @@ local function leases(q)
                 end
                 know(headers)
                 for j = 1, #members do
-                    if lease(members[j], names[j]) then turn = env end
+                    if lease(members[j], names[j], env) then turn = env end
                 end
                 if most > 0 and #members == most then more[#more + 1] = env end
             end
@@ -363,22 +397,44 @@ local function leases(q)
 
     if q.a == '' then
         all()
-    elseif take(name_of(q.env, q.a)) and e.state ~= WRITTEN and not is_leased() then
-        lease(place(), e.name)
+    else
+        lease_one(name_of(q.env, q.a))
     end
     return got
 end
 
-local function settle_one(how, token)
-    if e.token ~= token or not was_leased() then return 0 end
-    if how == SETTLE_FAILED then e.attempts = e.attempts + 1 end
-    if how ~= SETTLE_WRITTEN then
-        become(QUEUED, NOBODY, 0)
+-- As with leases, the header is changed and not read.
+local function written(token)
+    local until_ms = now_ms + KEEP_MS
+    local tail, kept = pack(TAIL, until_ms, KEEP_MS, token) .. '\0\0', 'w' .. be(until_ms)
+    return function(name)
+        local raw = field('h' .. name)
+        local state = raw and #raw >= HEADER_BYTES and byte(raw)
+        if state ~= LEASED and state ~= LAPSED or find(raw, token, 46, true) ~= 46 then return 0 end
+        local seq, key_len = sub(raw, 22, 29), key_bytes(raw)
+        if key_len > 0 then
+            local at = #freed + 1
+            freed[at] = 'k' .. env_of(name) .. sub(raw, HEADER_BYTES + 1, HEADER_BYTES + key_len)
+            freed_by[at] = id_of(name)
+        end
+        rem('i' .. name)
+        rem('a' .. seq .. name)
+        if state == LEASED then
+            rem('l' .. reverse(sub(raw, 30, 37)) .. name)
+        else
+            rem('q' .. env_of(name) .. '\0' .. seq .. id_of(name))
+        end
+        add(kept .. name)
+        set('h' .. name, WRITTEN_BYTE .. sub(raw, 2, 29) .. tail
+            .. sub(raw, HEADER_BYTES + 1 + key_len))
         return 1
     end
-    free_key()
-    rem('i' .. e.name)
-    become(WRITTEN, token, KEEP_MS)
+end
+
+local function back(name, how, token)
+    if not take(name) or e.token ~= token or not was_leased() then return 0 end
+    if how == SETTLE_FAILED then e.attempts = e.attempts + 1 end
+    become(QUEUED, NOBODY, 0)
     return 1
 end
 
@@ -392,9 +448,11 @@ local function settle(q)
         at = to + 1
     end
     know(headers)
-    local settled = 0
+    local settled, write_off = 0, written(q.token)
     for i = 1, #names do
-        if take(names[i]) then settled = settled + settle_one(hows[i], q.token) end
+        local how = hows[i]
+        settled = settled
+            + (how == SETTLE_WRITTEN and write_off(names[i]) or back(names[i], how, q.token))
     end
     return { OK, settled, 0, 0 }
 end

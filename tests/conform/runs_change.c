@@ -294,6 +294,36 @@ RUN_CASE(run_batch, of_changes_to_one_run_goes_in_order)
     expect_run_state(1, RUN_CANCELED);
 }
 
+/* In any order of the same and of others. */
+RUN_CASE(run_batch, of_a_crowd_that_looks_for_one_run_tells_all)
+{
+    static const unsigned wanted[] = { 1, 1, 1, 2, 2, 1, 3, 3, 1, 1 };
+    enum { MANY = sizeof wanted / sizeof wanted[0] };
+    struct waiting *by_id[MANY], *by_key[MANY];
+    char keys[MANY][8];
+    expect(put_run(run_keyed(1, "k1")), OUTCOME_OK);
+    expect(put_run(run_keyed(2, "k2")), OUTCOME_OK);
+    for (unsigned i = 0; i < MANY; i++) {
+        snprintf(keys[i], sizeof keys[i], "k%u", wanted[i]);
+        struct run_ask ask = { .env = bytes_str("e"),
+                               .task = bytes_str("t"),
+                               .key = bytes_str(keys[i]) };
+        by_key[i] = submit_run(VERB_RUN_GET, ask);
+    }
+    for (unsigned i = 0; i < MANY; i++)
+        by_id[i] = submit_run(
+            VERB_RUN_GET, (struct run_ask){ .env = bytes_str("e"), .id = id_nr(wanted[i]) });
+    world_settle(&world);
+    for (unsigned i = 0; i < MANY; i++) {
+        enum outcome there = wanted[i] == 3 ? OUTCOME_ABSENT : OUTCOME_OK;
+        cr_assert(outcome_of(by_id[i]) == there && outcome_of(by_key[i]) == there);
+        if (there != OUTCOME_OK) continue;
+        struct run_id id = id_nr(wanted[i]);
+        cr_assert(run_id_eq(&only_run(by_id[i]->op)->id, &id));
+        cr_assert(run_id_eq(&only_run(by_key[i]->op)->id, &id));
+    }
+}
+
 RUN_CASE(run_batch, of_many_runs_and_claims_is_answered_in_full)
 {
     expect(put_run(run_nr(1)), OUTCOME_OK);
