@@ -34,6 +34,7 @@ const ok = (condition, what) => {
 // A machine that is busy with something else may be slow; it may not end the measurement.
 const coord = () => `${servers.redis}?timeout_ms=5000`;
 const daemon = (...args) => startOnce(once, "--ledger", servers.postgres, "--coord", coord(), ...args);
+const alone = (...args) => startOnce(once, "--ledger", servers.postgres, "--coord", "none", ...args);
 const diverts = ["--gate-threshold", "1", "--gate-hold", "1h", "--drainer", "off"];
 
 const run = (command, ...args) =>
@@ -46,7 +47,7 @@ async function at(starting, work) {
   return result;
 }
 
-const load = (where, ...args) => () => at(daemon(...args), (d) => run(triggers, "load", d.resp, clients, 1, seconds, where));
+const load = (starting) => () => at(starting("--gate", "off"), (d) => run(triggers, "load", d.resp, clients, 1, seconds, "ledger"));
 
 // The first one passes the gate; from then on it is tripped.
 const trip = (d) => execFileSync("redis-cli", ["-p", `${d.resp}`, "ONCE.TRIGGER", "bench", "{}"]) &&
@@ -112,13 +113,15 @@ const latency = (samples) => ({ p50_ms: median(samples.map((s) => s.p50_ms)), p9
 
 async function triggerRows() {
   const s = await inTurns({
-    fleet: load("ledger", "--gate", "off"),
+    alone: load(alone),
     boss: jobs("pg-boss"),
     graphile: jobs("graphile-worker"),
+    fleet: load(daemon),
   });
-  const row = { what: `durable triggers with a key, ${clients} clients`, unit: "/s", ours: rates(s.fleet), notes: latency(s.fleet) };
+  const row = { what: `durable triggers with a key, ${clients} clients`, unit: "/s", ours: rates(s.alone), notes: latency(s.alone) };
   report.add({ ...row, name: "trigger_boss", peer: rates(s.boss), against: "pg-boss send with a singletonKey, 50 in flight", target: { ratio: 10 } });
   report.add({ ...row, name: "trigger_graphile", peer: rates(s.graphile), against: "graphile-worker addJob with a jobKey, 50 in flight", target: { ratio: 18 } });
+  report.add({ ...row, name: "trigger_fleet", what: "the same, Redis in front of PostgreSQL", ours: rates(s.fleet), notes: latency(s.fleet) });
 }
 
 async function acceptRows() {
@@ -160,7 +163,7 @@ async function sameKeyRows() {
 
 // ---- a storm -----------------------------------------------------------------------------------
 
-const storm = { rate: 20000, seconds: 30, clients: 1000, drainRate: 10000 };
+const storm = { rate: 20000, seconds: 30, clients: 8, drainRate: 10000 };
 
 // Each row takes a millisecond more, so that both connections together take fewer than 2,000 a second;
 // and how many come when is written down.

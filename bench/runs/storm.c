@@ -36,10 +36,9 @@ static struct client *next_free(struct crowd *crowd)
 
 static size_t ask_due(struct crowd *crowd, size_t asked, size_t due, double begin, double rate)
 {
-    for (struct client *c; asked < due && (c = next_free(crowd)); asked++) {
+    for (struct client *c; asked < due && (c = next_free(crowd)); asked++)
         trigger_new(c, begin + (double)asked / rate);
-        client_flush(c);
-    }
+    for (size_t i = 0; i < crowd->count; i++) client_flush(&crowd->clients[i]);
     return asked;
 }
 

@@ -9,7 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { ID_BYTES = 30, IN_FLIGHT_MAX = 64, CLIENTS_MAX = 8192 };
+enum { ID_BYTES = 30, IN_FLIGHT_MAX = 250, CLIENTS_MAX = 8192 };
 
 /* A connection, with what was asked on it and not answered yet, in order. */
 struct client {
