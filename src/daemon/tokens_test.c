@@ -102,8 +102,9 @@ Test(rights, by_name_and_by_group)
     rights_are("scan,peek,scan", "peek,scan");
     rights_are("read", "peek,scan,runs");
     rights_are("write", "claim,publish,renew,release,trigger,change,work");
-    rights_are("all", "claim,publish,renew,release,peek,forget,scan,metrics,trigger,runs,change,"
-                      "work");
+    rights_are("all",
+               "claim,publish,renew,release,peek,forget,scan,metrics,trigger,runs,change,"
+               "work");
 }
 
 Test(rights, that_are_none)
