@@ -92,29 +92,33 @@ BEGIN
     RETURN QUERY
     SELECT clock_ms(), meta.epoch, NULL::integer, NULL::bigint, r.ctid, r.*
     FROM meta LEFT JOIN runs r ON false WHERE meta.id = 1;
-    RETURN QUERY
-    SELECT NULL::bigint, NULL::bigint, i, NULL::bigint, r.*
-    FROM generate_subscripts(ids, 1) AS i
-    CROSS JOIN LATERAL (
-        SELECT r.ctid, r.* FROM runs r WHERE r.env = envs[i] AND r.id = ids[i] OFFSET 0) AS r
-    WHERE ids[i] <> '' AND r.canonical_id IS NULL;
-    RETURN QUERY
-    SELECT NULL::bigint, NULL::bigint, i, a.changes, r.*
-    FROM generate_subscripts(ids, 1) AS i
-    CROSS JOIN LATERAL (
-        SELECT a.env, a.changes, a.canonical_id FROM runs a
-        WHERE a.env = envs[i] AND a.id = ids[i] OFFSET 0) AS a
-    CROSS JOIN LATERAL (
-        SELECT r.ctid, r.* FROM runs r WHERE r.env = a.env AND r.id = a.canonical_id OFFSET 0) AS r
-    WHERE ids[i] <> '' AND a.canonical_id IS NOT NULL;
-    RETURN QUERY
-    SELECT NULL::bigint, NULL::bigint, i, NULL::bigint, r.*
-    FROM generate_subscripts(ids, 1) AS i
-    CROSS JOIN LATERAL (
-        SELECT r.ctid, r.* FROM runs r
-        WHERE r.env = envs[i] AND r.task = tasks[i] AND r.key = keys[i] AND r.key_held
-        OFFSET 0) AS r
-    WHERE ids[i] = '';
+    IF '' <> ANY (ids) THEN
+        RETURN QUERY
+        SELECT NULL::bigint, NULL::bigint, i, NULL::bigint, r.*
+        FROM generate_subscripts(ids, 1) AS i
+        CROSS JOIN LATERAL (
+            SELECT r.ctid, r.* FROM runs r WHERE r.env = envs[i] AND r.id = ids[i] OFFSET 0) AS r
+        WHERE ids[i] <> '' AND r.canonical_id IS NULL;
+        RETURN QUERY
+        SELECT NULL::bigint, NULL::bigint, i, a.changes, r.*
+        FROM generate_subscripts(ids, 1) AS i
+        CROSS JOIN LATERAL (
+            SELECT a.env, a.changes, a.canonical_id FROM runs a
+            WHERE a.env = envs[i] AND a.id = ids[i] OFFSET 0) AS a
+        CROSS JOIN LATERAL (
+            SELECT r.ctid, r.* FROM runs r WHERE r.env = a.env AND r.id = a.canonical_id OFFSET 0) AS r
+        WHERE ids[i] <> '' AND a.canonical_id IS NOT NULL;
+    END IF;
+    IF '' = ANY (ids) THEN
+        RETURN QUERY
+        SELECT NULL::bigint, NULL::bigint, i, NULL::bigint, r.*
+        FROM generate_subscripts(ids, 1) AS i
+        CROSS JOIN LATERAL (
+            SELECT r.ctid, r.* FROM runs r
+            WHERE r.env = envs[i] AND r.task = tasks[i] AND r.key = keys[i] AND r.key_held
+            OFFSET 0) AS r
+        WHERE ids[i] = '';
+    END IF;
 END $$;
 
 -- New runs, sorted by key: returns the numbers of those whose id and key were free. A decision that
