@@ -153,7 +153,7 @@ $(BUILD)/bench/core: $(call obj,$(wildcard bench/*.c)) $(internal)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(LDFLAGS_ALL) $^ $(LIBS) -o $@
 
-$(BUILD)/bench/fleet: $(call obj,$(wildcard bench/fleet/*.c) bench/clients.c bench/report.c) $(internal)
+$(BUILD)/bench/fleet: $(call obj,$(wildcard bench/fleet/*.c) bench/clients.c bench/latencies.c bench/report.c) $(internal)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(LDFLAGS_ALL) $^ $(LIBS) -o $@
 
@@ -164,6 +164,15 @@ $(BUILD)/bench/pairs: $(call obj,$(wildcard bench/doors/*.c))
 $(BUILD)/bench/triggers: $(call obj,$(wildcard bench/runs/*.c))
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(LDFLAGS_ALL) $^ -o $@
+
+$(BUILD)/bench/limits: $(call obj,$(wildcard bench/limits/*.c))
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(LDFLAGS_ALL) $^ -o $@
+
+growth_src := $(wildcard bench/growth/*.c) bench/fleet/open.c bench/clients.c bench/latencies.c bench/report.c
+$(BUILD)/bench/growth: $(call obj,$(growth_src)) $(internal)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(LDFLAGS_ALL) $^ $(LIBS) -o $@
 
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)
 
@@ -226,7 +235,7 @@ packages-bench:
 	@command -v npm >/dev/null || tools/packages node
 bench: packages-test packages-bench ## ratios against baselines and peers of the same run; ONLY=name
 	@$(MAKE) --no-print-directory -j2 $(BUILD)/bench/core $(BUILD)/bench/fleet $(BUILD)/bench/pairs $(BUILD)/bench/triggers \
-		$(BUILD)/once
+		$(BUILD)/bench/limits $(BUILD)/bench/growth $(BUILD)/once
 	@bench/run $(BUILD)/bench $(ONLY)
 
 .PHONY: bench-docs

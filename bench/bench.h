@@ -63,6 +63,17 @@ void fresh_ledger(char *url, size_t len); /* "sqlite:PATH" of a file that is not
  */
 void must(bool ok, const char *what);
 
+/* ---- latencies.c: how long each of many calls took, to within 3 % ---- */
+
+enum { LATENCIES_PER_OCTAVE = 32 };
+
+struct latencies {
+    uint64_t total, counts[64 * LATENCIES_PER_OCTAVE];
+};
+
+void latencies_add(struct latencies *l, int64_t ns);
+double latencies_ms(const struct latencies *l, double part); /* `part` is from 0 to 1 */
+
 /* ---- clients.c: load on a handle ---- */
 
 struct once *open_memory(void);            /* ONCE_HOSTED | ONCE_EPHEMERAL */
@@ -74,6 +85,9 @@ enum work { WORK_CLAIM, WORK_CLAIM_PUBLISH, WORK_REPLAY };
  * `at_most_ns` have passed; the finished ones per second. Keys are `first`, `first` + 1, ... */
 double load_async(struct once *o, enum work work, size_t in_flight, uint64_t first,
                   uint64_t count, int64_t at_most_ns);
+/* The same; adds how long each call took, unless that is NULL. */
+double load_timed(struct once *o, enum work work, size_t in_flight, uint64_t first,
+                  uint64_t count, int64_t at_most_ns, struct latencies *latencies);
 double load_blocking(struct once *o, enum work work, uint64_t first, uint64_t count);
 size_t load_key(char *out, uint64_t n); /* KEY_ROOM bytes; returns the length */
 enum { KEY_ROOM = 32, VALUE_BYTES = 32 };

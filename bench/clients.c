@@ -112,8 +112,10 @@ struct load {
     int64_t until_ns;
     size_t in_flight;
     size_t idle_count;
+    struct latencies *latencies; /* NULL: nobody looks at the clock */
     struct client {
         struct load *load;
+        int64_t start_ns;
         char key[KEY_ROOM];
         size_t key_len;
     } clients[IN_FLIGHT_MAX], *idle[IN_FLIGHT_MAX];
@@ -122,6 +124,7 @@ struct load {
 static void client_done(struct client *c)
 {
     struct load *l = c->load;
+    if (l->latencies) latencies_add(l->latencies, now_ns() - c->start_ns);
     l->finished++;
     l->in_flight--;
     l->idle[l->idle_count++] = c;
@@ -156,15 +159,18 @@ static void start_all(struct load *l)
         c->key_len = load_key(c->key, l->next++);
         struct once_claim in = claim_of(c->key, c->key_len);
         l->in_flight++;
+        if (l->latencies) c->start_ns = now_ns();
         must(once_claim_start(l->once, &in, on_claimed, c, NULL, NULL) == 0, "start a claim");
     }
 }
 
-double load_async(struct once *o, enum work work, size_t in_flight, uint64_t first,
-                  uint64_t count, int64_t at_most_ns)
+double load_timed(struct once *o, enum work work, size_t in_flight, uint64_t first,
+                  uint64_t count, int64_t at_most_ns, struct latencies *latencies)
 {
     static struct load l;
+    must(in_flight <= IN_FLIGHT_MAX, "have that many in flight");
     l = (struct load){ .once = o, .work = work, .next = first, .end = first + count };
+    l.latencies = latencies;
     for (; l.idle_count < in_flight; l.idle_count++) {
         l.clients[l.idle_count].load = &l;
         l.idle[l.idle_count] = &l.clients[l.idle_count];
@@ -176,4 +182,10 @@ double load_async(struct once *o, enum work work, size_t in_flight, uint64_t fir
             l.end = l.next; /* let them finish, start no more */
     }
     return per_second(l.finished, start_ns);
+}
+
+double load_async(struct once *o, enum work work, size_t in_flight, uint64_t first,
+                  uint64_t count, int64_t at_most_ns)
+{
+    return load_timed(o, work, in_flight, first, count, at_most_ns, NULL);
 }

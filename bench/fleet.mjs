@@ -6,20 +6,19 @@
 // that are medians of the ratios of the rounds. ONLY is redis, postgres, tiered or burst. Exit status 0
 // unless a target is missed by more than a factor of two, which noise does not explain.
 import { execFileSync, spawn } from "node:child_process";
-import { readFileSync, writeFileSync } from "node:fs";
-import { dirname, join } from "node:path";
+import { writeFileSync } from "node:fs";
+import { join } from "node:path";
 import { createInterface } from "node:readline";
 import { parseArgs } from "node:util";
 import { countCommands } from "./monitor.mjs";
 import { Report, median } from "./report.mjs";
-import { clean, serverCpuUs, startServers } from "./servers.mjs";
+import { clean, pgbench, serverCpuUs, startServers } from "./servers.mjs";
 
 const { values: options, positionals } = parseArgs({
   allowPositionals: true,
   options: { json: { type: "string" } },
 });
 const [program, peers, only] = positionals;
-const here = import.meta.dirname ?? dirname(new URL(import.meta.url).pathname);
 const rounds = 3;
 const seconds = 2.5;
 const report = new Report();
@@ -39,19 +38,6 @@ function ours(work, inFlight, { redis, postgres }) {
 
 const mollifier = (inFlight, ...more) => () =>
   JSON.parse(run("node", [join(peers, "claims.mjs"), inFlight, seconds, servers.redis, ...more].map(String)));
-
-// The same columns and indexes as the ledger's own table.
-function pgbench(clients) {
-  const bin = execFileSync("pg_config", ["--bindir"], { encoding: "utf8" }).trim();
-  const script = join(servers.dir, "insert.sql");
-  const schema = servers.psql("SELECT quote_ident(schemaname) FROM pg_tables WHERE tablename = 'claims' LIMIT 1").trim();
-  servers.psql(`SET client_min_messages = warning; CREATE TABLE IF NOT EXISTS bench_rows (LIKE ${schema}.claims INCLUDING ALL)`);
-  writeFileSync(script, readFileSync(join(here, "insert.sql")));
-  return () => {
-    const text = run(join(bin, "pgbench"), ["-n", "-M", "prepared", "-c", `${clients}`, "-j", "2", "-T", "3", "-f", script, servers.postgres]);
-    return { rate: Number(text.match(/^tps = ([\d.]+)/m)[1]) };
-  };
-}
 
 // A B A B ...: one sample of each per round. Server time is per finished piece of work, warm-up
 // and connecting included in neither.
@@ -188,7 +174,7 @@ function postgresRows() {
   const against = "pgbench -M prepared -c 32: one-row INSERTs, same table";
   for (const n of [64, 256]) {
     const row = { name: `postgres_pairs_${n}`, what: `postgres: claim + publish, ${n} in flight`, against, target: { ratio: 3 } };
-    rateRow(row, servers.postgresPid, ours("pairs", n, { postgres: servers.postgres }), pgbench(32));
+    rateRow(row, servers.postgresPid, ours("pairs", n, { postgres: servers.postgres }), pgbench(servers, 32, 3));
   }
   const row = { name: "postgres_replay_256", what: "postgres: replay of an answer, 256 in flight" };
   rateRow(row, servers.postgresPid, ours("replay", 256, { postgres: servers.postgres }));

@@ -50,6 +50,19 @@ export function clean({ redisCli, psql }, ...names) {
   psql("CHECKPOINT");
 }
 
+// One-row INSERTs into a table with the same columns and indexes as the ledger's own, which is there
+// already: what the database itself does. Returns a sample: () => { rate }.
+export function pgbench(servers, clients, seconds) {
+  const bin = execFileSync("pg_config", ["--bindir"], { encoding: "utf8" }).trim();
+  const schema = servers.psql("SELECT quote_ident(schemaname) FROM pg_tables WHERE tablename = 'claims' LIMIT 1").trim();
+  servers.psql(`SET client_min_messages = warning; CREATE TABLE IF NOT EXISTS bench_rows (LIKE ${schema}.claims INCLUDING ALL)`);
+  const how = ["-n", "-M", "prepared", "-c", clients, "-j", Math.min(2, clients), "-T", seconds, "-f", join(here, "insert.sql")];
+  return () => {
+    const text = execFileSync(join(bin, "pgbench"), [...how, servers.postgres].map(String), { encoding: "utf8", timeout: 60000, stdio: ["ignore", "pipe", "ignore"] });
+    return { rate: Number(text.match(/^tps = ([\d.]+)/m)[1]) };
+  };
+}
+
 // Processor time of a server and of all processes it has started, in microseconds.
 export function serverCpuUs(pid) {
   const ticks = (of, fields) => {

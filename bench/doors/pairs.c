@@ -1,6 +1,6 @@
-/* pairs.c - pairs PORT CLIENTS SECONDS: claim+publish pairs through the RESP door, one after the
- * other on each of so many connections, from one thread. Prints what `fleet load` prints. An answer
- * that is not the expected one ends it: what is counted was done. */
+/* pairs.c - pairs PORT[,PORT] CLIENTS SECONDS: claim+publish pairs through the RESP door, one after
+ * the other on each of so many connections, to the ports in turns, from one thread. Prints what
+ * `fleet load` prints. An answer that is not the expected one ends it: what is counted was done. */
 #include "base/check.h"
 
 #include <arpa/inet.h>
@@ -126,12 +126,14 @@ static void turn(int epoll)
 int main(int argc, char **argv)
 {
     CHECK(argc == 4);
+    const char *second = strchr(argv[1], ',');
+    const char *ports[] = { argv[1], second ? second + 1 : argv[1] };
     unsigned count = (unsigned)atoi(argv[2]);
     double seconds = atof(argv[3]);
     CHECK(count > 0 && count <= CLIENTS_MAX && seconds > 0);
     int epoll = epoll_create1(EPOLL_CLOEXEC);
     for (unsigned i = 0; i < count; i++)
-        client_open(&clients[i], i, (uint16_t)atoi(argv[1]), epoll);
+        client_open(&clients[i], i, (uint16_t)atoi(ports[i % 2]), epoll);
     for (double warm = now_s() + 0.3; now_s() < warm;) turn(epoll);
     double start = now_s(), end = start + seconds;
     unsigned long before = pairs;
