@@ -239,8 +239,9 @@ bench: packages-test packages-bench ## ratios against baselines and peers of the
 	@bench/run $(BUILD)/bench $(ONLY)
 
 .PHONY: bench-docs
-bench-docs: ## the numbers of the last `make bench` into docs/performance.md
+bench-docs: ## the numbers of the last `make bench` into docs/performance.md, and its chart
 	@node bench/docs.mjs $(BUILD)/bench docs/performance.md
+	@node bench/chart.mjs docs/performance.md docs/performance.svg
 
 .PHONY: format lint
 format: packages-dev ## clang-format over the tree

@@ -15,7 +15,7 @@
 // Rows with `grid` in their notes (which table, line, column) become tables of their own in
 // docs/performance.md. Exit status 0 unless something is not as it should be: there are no targets.
 import { execFileSync, spawn } from "node:child_process";
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
 import { setTimeout as sleep } from "node:timers/promises";
@@ -28,8 +28,8 @@ const { values: options, positionals } = parseArgs({
   options: {
     json: { type: "string" },
     rounds: { type: "string", default: "3" },
-    seconds: { type: "string", default: "0.7" },
-    fill: { type: "string", default: "45" },
+    seconds: { type: "string", default: "0.5" },
+    fill: { type: "string", default: "30" },
   },
 });
 const [build, only] = positionals;
@@ -99,45 +99,54 @@ const heldCounts = () => {
 
 const usedMemory = () => Number(servers.redisCli("info", "memory").match(/used_memory:(\d+)/)[1]);
 
-// One line for each count that was reached, with what the server had for each key at the last of them.
-function fill(store, ...planes) {
-  const before = usedMemory();
-  const lines = growth("keys", ...planes, options.fill, ...heldCounts()).trim().split("\n").map((line) => JSON.parse(line));
-  const last = lines.at(-1);
-  const now = last.keys + last.us.length * Math.min(20000, Math.floor(last.keys / 50));
+const fill = (counts, ...planes) =>
+  growth("keys", ...planes, options.fill, ...counts).trim().split("\n").map((line) => JSON.parse(line));
+
+// One line for each count that was reached.
+function heldRows(store, lines) {
   for (const { wanted, keys, us } of lines) {
-    const reached = keys < wanted ? `${count(keys)} keys` : `${count(wanted)} keys`;
+    const reached = keys < wanted ? ` (at ${count(keys)})` : "";
     report.add({
-      name: `held_${store.toLowerCase()}_${wanted}`, what: `${store}: claim + publish, ${reached} held`, unit: "µs", ours: us,
+      name: `held_${store.toLowerCase()}_${wanted}`, what: `${store}: claim + publish, ${count(keys)} keys held`, unit: "µs", ours: us,
       notes: { grid: ["µs per claim + publish, 64 in flight, while so many keys are held", `${count(wanted)} keys`, store],
-        cell: keys < wanted ? `${number(median(us))} (at ${count(keys)})` : number(median(us)), keys },
+        cell: `${number(median(us))}${reached}`, keys },
     });
   }
-  return { heap: last.bytes, server: (usedMemory() - before) / now };
 }
 
-// The same bytes as keys and values of ours, made by the server itself: what it needs for one.
-function plainSets(keys) {
+// The last line, and what was timed behind it.
+const keysAfter = ({ keys, us }) => keys + us.length * Math.min(20000, Math.floor(keys / 50));
+
+// What the server has for each key when so many were made by `make`, which says how many.
+function serverBytes(make) {
   servers.redisCli("flushall", "sync");
   const before = usedMemory();
+  const keys = make();
+  return { keys, bytes: (usedMemory() - before) / keys };
+}
+
+// The same bytes as keys and values of ours, made by the server itself.
+function plainSets(keys) {
   const script = `for i = 1, ${keys} do
     redis.call('SET', string.format('benchorder-%016x', i), 'thirty-two bytes of canonical an', 'PX', 86400000)
   end`;
   servers.redisCli("eval", script, "0");
   ok(Number(servers.redisCli("dbsize")) === keys, "the server has all keys");
-  return (usedMemory() - before) / keys;
+  return keys;
 }
 
 function held() {
   emptied();
-  const inMemory = fill("memory", "memory:", "none");
-  const onRedis = fill("Redis", coord(), "none");
-  const plain = [plainSets(1e6)];
+  const inMemory = fill(heldCounts(), "memory:", "none");
+  heldRows("memory", inMemory);
+  heldRows("Redis", fill(heldCounts(), coord(), "none"));
+  const ours = serverBytes(() => keysAfter(fill([1e6], coord(), "none").at(-1)));
+  const plain = serverBytes(() => plainSets(ours.keys));
   emptied();
-  const against = "redis-server: SET key value PX, 10^6 of them";
-  const row = { unit: "bytes", peer: plain, against };
-  report.add({ ...row, name: "bytes_memory", what: "memory: a key of 27 bytes with its answer of 32", ours: [inMemory.heap] });
-  report.add({ ...row, name: "bytes_redis", what: "Redis: the same, in the server", ours: [onRedis.server] });
+  const row = { unit: "bytes", peer: [plain.bytes], against: "redis-server: SET key value PX" };
+  const heap = inMemory.find(({ wanted }) => wanted === 1e6).bytes;
+  report.add({ ...row, name: "bytes_memory", what: "memory: a key of 27 bytes with its answer of 32", ours: [heap] });
+  report.add({ ...row, name: "bytes_redis", what: "Redis: the same, in the server", ours: [ours.bytes] });
 }
 
 // ---- waiters -----------------------------------------------------------------------------------
@@ -246,5 +255,5 @@ try {
   killDaemons();
   servers.stop();
 }
-if (options.json) writeFileSync(options.json, `${JSON.stringify(report.json(), null, 1)}\n`);
+if (options.json) report.save(options.json, Boolean(only));
 process.exitCode = report.end();

@@ -5,7 +5,7 @@
 // (A B A B ...). The ratio says how near it is: 1 is the limit itself; more than 1 is possible where one
 // flush or one command carries many claims. Exit status 0 unless something is not as it should be.
 import { execFileSync } from "node:child_process";
-import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { mkdtempSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import { parseArgs } from "node:util";
 import { Report } from "./report.mjs";
@@ -13,7 +13,7 @@ import { clean, killDaemons, pgbench, startOnce, startServers } from "./servers.
 
 const { values: options, positionals } = parseArgs({
   allowPositionals: true,
-  options: { json: { type: "string" }, rounds: { type: "string", default: "3" }, seconds: { type: "string", default: "1" } },
+  options: { json: { type: "string" }, rounds: { type: "string", default: "3" }, seconds: { type: "string", default: "0.6" } },
 });
 const [build] = positionals;
 const once = join(build, "../once");
@@ -97,5 +97,5 @@ try {
   killDaemons();
   servers.stop();
 }
-if (options.json) writeFileSync(options.json, `${JSON.stringify(report.json(), null, 1)}\n`);
+if (options.json) report.save(options.json);
 process.exitCode = report.end();

@@ -1,4 +1,5 @@
 // report.mjs - medians, the table and its verdicts, as bench/report.c has them.
+import { existsSync, readFileSync, writeFileSync } from "node:fs";
 
 export function quantile(values, q) {
   const sorted = [...values].sort((a, b) => a - b);
@@ -63,6 +64,12 @@ export class Report {
       return [name, row];
     };
     return Object.fromEntries(this.rows.map(one));
+  }
+
+  // `part`: only some groups were measured; the other rows of the file stay.
+  save(file, part) {
+    const before = part && existsSync(file) ? JSON.parse(readFileSync(file, "utf8")) : {};
+    writeFileSync(file, `${JSON.stringify({ ...before, ...this.json() }, null, 1)}\n`);
   }
 
   // Exit status.

@@ -8,7 +8,6 @@
 // the same: docs/performance.md. ONLY is powertools, express or bullmq. Exit status 0 unless something is
 // not as it should be: there are no targets here.
 import { execFileSync, spawn } from "node:child_process";
-import { writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { createInterface } from "node:readline";
 import { parseArgs } from "node:util";
@@ -17,7 +16,7 @@ import { clean, killDaemons, startOnce, startServers } from "./servers.mjs";
 
 const { values: options, positionals } = parseArgs({
   allowPositionals: true,
-  options: { json: { type: "string" }, rounds: { type: "string", default: "3" }, seconds: { type: "string", default: "2" } },
+  options: { json: { type: "string" }, rounds: { type: "string", default: "3" }, seconds: { type: "string", default: "1.5" } },
 });
 const [build, peers, only] = positionals;
 const here = import.meta.dirname ?? dirname(new URL(import.meta.url).pathname);
@@ -33,8 +32,10 @@ const ok = (condition, what) => {
   if (!condition) throw new Error(`not so: ${what}`);
 };
 
-const text = (command, ...args) =>
-  execFileSync(command, args.map(String), { encoding: "utf8", timeout: 120000, stdio: ["ignore", "pipe", "inherit"] });
+const text = (command, ...args) => {
+  const errors = command === "redis-benchmark" ? "ignore" : "inherit"; // it warns of a server that has no CONFIG
+  return execFileSync(command, args.map(String), { encoding: "utf8", timeout: 120000, stdio: ["ignore", "pipe", errors] });
+};
 const rateOf = (command, ...args) => JSON.parse(text(command, ...args)).rate;
 const peer = (script, ...args) => () => rateOf("node", join(peers, script), ...args);
 
@@ -185,5 +186,5 @@ try {
   killDaemons();
   servers.stop();
 }
-if (options.json) writeFileSync(options.json, `${JSON.stringify(report.json(), null, 1)}\n`);
+if (options.json) report.save(options.json, Boolean(only));
 process.exitCode = report.end();
