@@ -144,7 +144,7 @@ function held() {
   const plain = serverBytes(() => plainSets(ours.keys));
   emptied();
   const row = { unit: "bytes", peer: [plain.bytes], against: "redis-server: SET key value PX" };
-  const heap = inMemory.find(({ wanted }) => wanted === 1e6).bytes;
+  const heap = (inMemory.find(({ wanted }) => wanted === 1e6) ?? inMemory.at(-1)).bytes;
   report.add({ ...row, name: "bytes_memory", what: "memory: a key of 27 bytes with its answer of 32", ours: [heap] });
   report.add({ ...row, name: "bytes_redis", what: "Redis: the same, in the server", ours: [ours.bytes] });
 }

@@ -65,8 +65,8 @@ async function rows() {
   const coord = `${servers.redis}?timeout_ms=5000`;
   const d = await startOnce(once, "--ledger", "none");
   claims(1, "none", servers.postgres)(); // makes the schema
-  const oneRow = (clients) => {
-    const sample = pgbench(servers, clients, Math.max(1, seconds));
+  const oneRow = (clients) => { // connecting counts there
+    const sample = pgbench(servers, clients, Math.ceil(seconds + 1));
     return () => sample().rate;
   };
   const triggers = async () => {

@@ -59,7 +59,9 @@ export function pgbench(servers, clients, seconds) {
   const how = ["-n", "-M", "prepared", "-c", clients, "-j", Math.min(2, clients), "-T", seconds, "-f", join(here, "insert.sql")];
   return () => {
     const text = execFileSync(join(bin, "pgbench"), [...how, servers.postgres].map(String), { encoding: "utf8", timeout: 60000, stdio: ["ignore", "pipe", "ignore"] });
-    return { rate: Number(text.match(/^tps = ([\d.]+)/m)[1]) };
+    const tps = text.match(/^tps = ([\d.]+)/m);
+    if (!tps) throw new Error(`pgbench got nowhere: ${text}`);
+    return { rate: Number(tps[1]) };
   };
 }
 

@@ -87,7 +87,7 @@ async function startExpress() {
 }
 
 function wrk(port, script) {
-  const said = text("wrk", "-t", 1, "-c", 64, "-d", `${Math.max(1, seconds)}s`, "-s", join(here, script), `http://127.0.0.1:${port}/`);
+  const said = text("wrk", "-t", 1, "-c", 64, "-d", `${Math.ceil(seconds)}s`, "--timeout", "20s", "-s", join(here, script), `http://127.0.0.1:${port}/`);
   ok(!/Non-2xx|Socket errors/.test(said), said);
   return Number(said.match(/Requests\/sec:\s+([\d.]+)/)[1]);
 }

@@ -1,4 +1,4 @@
-/* crowd.c - from publish to the last answer, for connections that wait at the RESP doors of daemons.
+/* crowd.c - from publish to the last answer, for connections that wait at RESP doors.
  *
  *   crowd COUNT PORT...
  *

@@ -2,10 +2,10 @@
  *
  *   keys COORD LEDGER SECONDS COUNT...
  *
- * Fills up to each count, each key with its answer, and then times a few more, 64 in flight, so that
- * there are hardly more than were asked for. Prints a line of JSON for each count: how many there
- * were, microseconds per pair in each of the samples, and what this process has allocated for a key.
- * Filling ends after so many seconds: the last line then says how far it came. */
+ * Fills up to each count, each key with its answer, and then times a few more, 64 in flight, so
+ * that there are hardly more than were asked for. Prints a line of JSON for each count: how many
+ * there were, microseconds per pair in each of the samples, and what this process has allocated for
+ * a key. Filling ends after so many seconds: the last line then says how far it came. */
 #include "bench/growth/growth.h"
 
 #include <malloc.h>

@@ -2,8 +2,8 @@
  *
  *   wake WAITERS ROUNDS COORD LEDGER
  *
- * With a coord or a ledger that others can reach, the owner has a handle of its own, so that the news
- * takes the way that it takes between processes. Prints {"last_ms": [...]}. */
+ * With a coord that others can reach, the owner has a handle of its own, so that the news takes the
+ * way that it takes between processes. Prints {"last_ms": [...]}. */
 #include "bench/growth/growth.h"
 
 #include <poll.h>

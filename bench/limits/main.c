@@ -4,7 +4,7 @@
  *   limits sync DIR SECONDS       fdatasync of one page that is overwritten, in a file below DIR
  *   limits loopback SECONDS       one byte there and one back, over TCP, to a process that does
  *                                 nothing else; one connection, one byte under way
- *   limits claim PORT SECONDS     a claim of a new key at a RESP door, one connection, one at a time
+ *   limits claim PORT SECONDS     claims of new keys at a RESP door, one connection, one at a time
  *   limits ping PORT SECONDS      PING at a RESP door, the same way
  *
  * All of them wait in read(2): the least that a client can do. */
