@@ -175,5 +175,5 @@ try {
   for (const child of children) child.kill("SIGKILL");
   rmSync(work, { recursive: true, force: true });
 }
-if (options.json) writeFileSync(options.json, `${JSON.stringify(report.json(), null, 1)}\n`);
+if (options.json) report.save(options.json, Boolean(only));
 process.exitCode = report.end();

@@ -6,7 +6,6 @@
 // that are medians of the ratios of the rounds. ONLY is redis, postgres, tiered or burst. Exit status 0
 // unless a target is missed by more than a factor of two, which noise does not explain.
 import { execFileSync, spawn } from "node:child_process";
-import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
 import { parseArgs } from "node:util";
@@ -195,5 +194,5 @@ try {
 } finally {
   servers.stop();
 }
-if (options.json) writeFileSync(options.json, `${JSON.stringify(report.json(), null, 1)}\n`);
+if (options.json) report.save(options.json, Boolean(only));
 process.exitCode = report.end();

@@ -6,7 +6,6 @@
 // (A B C A B C ...), and prints one table. ONLY is triggers, accepts, drainer, samekey or storm. Exit
 // status 0 unless a target is missed by more than a factor of two.
 import { execFileSync, spawn } from "node:child_process";
-import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
 import { setTimeout as sleep } from "node:timers/promises";
@@ -238,5 +237,5 @@ try {
   killDaemons();
   servers.stop();
 }
-if (options.json) writeFileSync(options.json, `${JSON.stringify(report.json(), null, 1)}\n`);
+if (options.json) report.save(options.json, Boolean(only));
 process.exitCode = report.end();
