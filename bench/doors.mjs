@@ -5,7 +5,7 @@
 // same load generator, and prints one table. ONLY is resp, http or daemon.
 import { execFileSync, spawn } from "node:child_process";
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
-import { createServer } from "node:net";
+import { connect, createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { createInterface } from "node:readline";
@@ -132,6 +132,7 @@ async function resp() {
       () => (redisCli(redis.port, "flushall"), redisBenchmark(redis.port, requests, "SET", "k:__rand_int__", "v", "NX", "GET", "PX", 30000)),
     ),
     against: "redis-server, SET k v NX GET PX, same redis-benchmark", target: { ratio: 1.2 },
+    binds: "reading and writing sockets, as for redis-server,",
   });
   await Promise.all([stop(ours.child), stop(redis.child)]);
 }
@@ -144,13 +145,33 @@ async function http() {
     name: "http_replay", what: "replays over HTTP, 64 connections", unit: "/s",
     ...inTurns(() => wrk(ours.http, "-s", join(here, "replay.lua")), () => wrk(nginx.port)),
     against: "nginx, return 200, one worker, same wrk", target: { ratio: 0.6 },
+    binds: "a request that is carried out, not only read,",
   });
   await Promise.all([stop(ours.child), stop(nginx.child)]);
+}
+
+const idleConnections = 4000;
+
+// Half of them at each door. The doors accept in order: when the last one is answered, all are there.
+async function bytesPerConnection({ child, resp, http }) {
+  const before = rssKb(child.pid);
+  const sockets = [];
+  for (let i = 0; i < idleConnections; i++) {
+    const socket = connect(i % 2 ? resp : http, "127.0.0.1");
+    await new Promise((resolve, reject) => socket.once("connect", resolve).once("error", reject));
+    sockets.push(socket);
+  }
+  redisCli(resp, "ping");
+  await (await fetch(`http://127.0.0.1:${http}/livez`)).text();
+  const bytes = ((rssKb(child.pid) - before) * 1024) / idleConnections;
+  for (const socket of sockets) socket.destroy();
+  return bytes;
 }
 
 async function daemon() {
   const idle = await startOnce("--data", join(work, "idle"));
   report.add({ name: "daemon_rss", what: "memory of the idle daemon", unit: "KiB", ours: [rssKb(idle.child.pid)], target: { atMost: 20480 } });
+  report.add({ name: "connection_rss", what: `memory of an idle connection, of ${idleConnections}`, unit: "bytes", ours: [await bytesPerConnection(idle)], target: { atMost: 2048 } });
   await stop(idle.child);
   const sample = (clients) => async (round) => {
     const d = await startOnce("--data", join(work, `pairs-${clients}-${round}`));
@@ -163,7 +184,7 @@ async function daemon() {
     for (let round = 0; round < rounds; round++) rates.push(await sample(clients)(round));
     report.add({
       name: `durable_pairs_${clients}`, what: `durable claim+publish over RESP, ${clients} clients`, unit: "/s", ours: rates,
-      target: clients === 256 ? { atLeast: 20000 } : undefined,
+      target: clients === 256 ? { atLeast: 20000 } : undefined, binds: "the flush of the disk",
     });
   }
 }

@@ -117,9 +117,10 @@ async function triggerRows() {
     graphile: jobs("graphile-worker"),
     fleet: load(daemon),
   });
+  const binds = "what a transaction costs PostgreSQL";
   const row = { what: `durable triggers with a key, ${clients} clients`, unit: "/s", ours: rates(s.alone), notes: latency(s.alone) };
-  report.add({ ...row, name: "trigger_boss", peer: rates(s.boss), against: "pg-boss send with a singletonKey, 50 in flight", target: { ratio: 10 } });
-  report.add({ ...row, name: "trigger_graphile", peer: rates(s.graphile), against: "graphile-worker addJob with a jobKey, 50 in flight", target: { ratio: 18 } });
+  report.add({ ...row, name: "trigger_boss", peer: rates(s.boss), against: "pg-boss send with a singletonKey, 50 in flight", target: { ratio: 10 }, binds });
+  report.add({ ...row, name: "trigger_graphile", peer: rates(s.graphile), against: "graphile-worker addJob with a jobKey, 50 in flight", target: { ratio: 18 }, binds });
   report.add({ ...row, name: "trigger_fleet", what: "the same, Redis in front of PostgreSQL", ours: rates(s.fleet), notes: latency(s.fleet) });
 }
 
@@ -128,6 +129,7 @@ async function acceptRows() {
   report.add({
     name: "accept", what: `triggers into the buffer, ${clients} in flight`, unit: "/s", ours: rates(s.ours), peer: rates(s.peer),
     against: `trigger.dev redis-worker: MollifierBuffer.accept, ${clients} in flight`, target: { ratio: 2 }, notes: latency(s.ours),
+    binds: "redis-server, which is asked for more than the accept,",
   });
 }
 
@@ -136,6 +138,7 @@ async function drainerRows() {
   report.add({
     name: "drainer", what: "drainer: buffer to PostgreSQL", unit: "/s", ours: rates(s.ours), peer: rates(s.peer),
     against: "trigger.dev redis-worker: MollifierDrainer, 50 at once, to nowhere", target: { ratio: 5 },
+    binds: "writing rows that are there to stay",
   });
 }
 
@@ -156,7 +159,7 @@ async function sameKeyRows() {
   }
   const what = `${callers} triggers of one key, 2 daemons`;
   const notes = { winner_ms: median(all.map((b) => b.winner_ms)), all_p50_ms: median(all.map((b) => b.all_p50_ms)) };
-  report.add({ name: "samekey", what: `${what}: losers after winner`, unit: "ms", ours: all.map((b) => b.after_p50_ms), target: { atMost: 10 }, notes });
+  report.add({ name: "samekey", what: `${what}: losers after winner`, unit: "ms", ours: all.map((b) => b.after_p50_ms), target: { atMost: 10 }, notes, binds: "writing 1,000 answers to 1,000 connections on shared processors" });
   report.add({ name: "samekey_p99", what: `${what}: p99`, unit: "ms", ours: all.map((b) => b.after_p99_ms) });
 }
 
@@ -219,7 +222,7 @@ async function stormRows() {
   servers.psql(`DROP TRIGGER bench_see ON ${runsTable()}`);
   const what = `storm: ${storm.rate.toLocaleString("en-US")} triggers/s for ${storm.seconds} s`;
   const notes = { ...told, rows_when_it_ended: atEnd, backlog_drained_in_s: took };
-  report.add({ name: "storm_p99", what: `${what}, p99`, unit: "ms", ours: [told.p99_ms], target: { atMost: 50 }, notes });
+  report.add({ name: "storm_p99", what: `${what}, p99`, unit: "ms", ours: [told.p99_ms], target: { atMost: 50 }, notes, binds: "what redis-server accepts a second" });
   report.add({ name: "storm_p50", what: "storm: median", unit: "ms", ours: [told.p50_ms] });
   report.add({ name: "storm_written", what: "storm: written by the slow ledger meanwhile", unit: "rows", ours: [atEnd] });
   // Two rounds may be under way, and reach it together.
