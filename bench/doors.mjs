@@ -1,4 +1,4 @@
-// doors.mjs ONCE PAIRS [ONLY] [--json FILE] - the daemon beside servers that people know.
+// doors.mjs ONCE PAIRS [ONLY] [--json FILE] [--rounds N] [--seconds S] - the daemon beside servers that people know.
 //
 // ONCE is the command, PAIRS is bench/pairs as they were built. Starts private servers on loopback
 // (redis-server and nginx besides ours), measures in turns (A B A B ...) with the same settings of the
@@ -14,13 +14,13 @@ import { Report } from "./report.mjs";
 
 const { values: options, positionals } = parseArgs({
   allowPositionals: true,
-  options: { json: { type: "string" } },
+  options: { json: { type: "string" }, rounds: { type: "string", default: "3" }, seconds: { type: "string", default: "3" } },
 });
 const [once, pairs, only] = positionals;
 const here = import.meta.dirname ?? dirname(new URL(import.meta.url).pathname);
-const rounds = 3;
-const seconds = 3;
-const report = new Report();
+const rounds = Number(options.rounds);
+const seconds = Number(options.seconds);
+const report = new Report(options.json, Boolean(only));
 const work = mkdtempSync(join(tmpdir(), "once-doors-"));
 const children = new Set();
 
@@ -104,7 +104,7 @@ function redisBenchmark(port, requests, ...command) {
 }
 
 function wrk(port, ...more) {
-  const text = run("wrk", ["-t", 1, "-c", 64, "-d", `${seconds}s`, ...more, `http://127.0.0.1:${port}/`]);
+  const text = run("wrk", ["-t", 1, "-c", 64, "-d", `${Math.ceil(seconds)}s`, ...more, `http://127.0.0.1:${port}/`]);
   if (/Non-2xx|Socket errors/.test(text)) throw new Error(text);
   return Number(text.match(/Requests\/sec:\s+([\d.]+)/)[1]);
 }
@@ -124,7 +124,7 @@ const rssKb = (pid) => Number(readFileSync(`/proc/${pid}/status`, "utf8").match(
 
 async function resp() {
   const [ours, redis] = [await startOnce("--ledger", "none"), await startRedis()];
-  const requests = 600000;
+  const requests = Math.ceil(200000 * seconds);
   report.add({
     name: "resp_claim", what: "claims over RESP, -P 16", unit: "/s",
     ...inTurns(
@@ -196,5 +196,4 @@ try {
   for (const child of children) child.kill("SIGKILL");
   rmSync(work, { recursive: true, force: true });
 }
-if (options.json) report.save(options.json, Boolean(only));
 process.exitCode = report.end();

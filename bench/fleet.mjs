@@ -1,4 +1,4 @@
-// fleet.mjs PROGRAM PEERS [ONLY] [--json FILE] - once on real servers, beside what people use today.
+// fleet.mjs PROGRAM PEERS [ONLY] [--json FILE] [--rounds N] [--seconds S] - once on real servers, beside what people use today.
 //
 // PROGRAM is bench/fleet as it was built, PEERS a copy of bench/peers with its packages installed.
 // Starts a private redis-server (no persistence) and PostgreSQL (every commit flushed), measures ours
@@ -15,12 +15,12 @@ import { clean, pgbench, serverCpuUs, startServers } from "./servers.mjs";
 
 const { values: options, positionals } = parseArgs({
   allowPositionals: true,
-  options: { json: { type: "string" } },
+  options: { json: { type: "string" }, rounds: { type: "string", default: "3" }, seconds: { type: "string", default: "2.5" } },
 });
 const [program, peers, only] = positionals;
-const rounds = 3;
-const seconds = 2.5;
-const report = new Report();
+const rounds = Number(options.rounds);
+const seconds = Number(options.seconds);
+const report = new Report(options.json, Boolean(only));
 
 // ---- samples -----------------------------------------------------------------------------------
 
@@ -218,7 +218,7 @@ function postgresRows() {
   for (const n of [64, 256]) {
     const binds = "what a transaction costs the server";
     const row = { name: `postgres_pairs_${n}`, what: `postgres: claim + publish, ${n} in flight`, against, target: { ratio: 3 }, binds };
-    rateRow(row, servers.postgresPid, ours("pairs", n, { postgres: servers.postgres }), pgbench(servers, 32, 3));
+    rateRow(row, servers.postgresPid, ours("pairs", n, { postgres: servers.postgres }), pgbench(servers, 32, Math.ceil(seconds)));
   }
   const row = { name: "postgres_replay_256", what: "postgres: replay of an answer, 256 in flight" };
   rateRow(row, servers.postgresPid, ours("replay", 256, { postgres: servers.postgres }));
@@ -239,5 +239,4 @@ try {
 } finally {
   servers.stop();
 }
-if (options.json) report.save(options.json, Boolean(only));
 process.exitCode = report.end();

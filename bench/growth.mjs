@@ -36,7 +36,7 @@ const [build, only] = positionals;
 const once = join(build, "../once");
 const rounds = Number(options.rounds);
 const seconds = Number(options.seconds);
-const report = new Report();
+const report = new Report(options.json, Boolean(only));
 
 const ok = (condition, what) => {
   if (!condition) throw new Error(`not so: ${what}`);
@@ -255,5 +255,4 @@ try {
   killDaemons();
   servers.stop();
 }
-if (options.json) report.save(options.json, Boolean(only));
 process.exitCode = report.end();

@@ -19,7 +19,7 @@ const [build] = positionals;
 const once = join(build, "../once");
 const rounds = Number(options.rounds);
 const seconds = Number(options.seconds);
-const report = new Report();
+const report = new Report(options.json);
 
 // ---- samples -----------------------------------------------------------------------------------
 
@@ -97,5 +97,4 @@ try {
   killDaemons();
   servers.stop();
 }
-if (options.json) report.save(options.json);
 process.exitCode = report.end();

@@ -69,6 +69,13 @@ function targetText(target) {
 export class Report {
   rows = [];
 
+  // With a file, every row is there as soon as it is measured, whatever happens to the next one. `part`:
+  // only some groups are measured; the other rows of the file stay.
+  constructor(file, part) {
+    this.file = file;
+    this.part = part;
+  }
+
   // { name, what, unit, ours, peer, against, target, binds, notes }: samples; round i of the peer belongs
   // to round i of ours. `binds`: what keeps it from being better; said where a target is missed.
   add(row) {
@@ -78,6 +85,7 @@ export class Report {
     if (this.rows.length === 0) printHead();
     this.rows.push(all);
     printRow(this.#rowJson(all));
+    if (this.file) saveRows(this.file, this.json(), this.part);
   }
 
   // As bench/core prints one with --json.
@@ -92,11 +100,6 @@ export class Report {
 
   json() {
     return Object.fromEntries(this.rows.map((row) => [row.name, this.#rowJson(row)]));
-  }
-
-  // `part`: only some groups were measured; the other rows of the file stay.
-  save(file, part) {
-    saveRows(file, this.json(), part);
   }
 
   // Exit status.

@@ -1,5 +1,5 @@
-// runs.mjs ONCE TRIGGERS PEERS [ONLY] [--json FILE] - triggers through the daemon, beside what people
-// use today.
+// runs.mjs ONCE TRIGGERS PEERS [ONLY] [--json FILE] [--rounds N] [--seconds S] [--entries N] [--storm S] -
+// triggers through the daemon, beside what people use today.
 //
 // ONCE is the command, TRIGGERS bench/triggers as they were built, PEERS a copy of bench/peers with its
 // packages installed. Starts a private redis-server and PostgreSQL, measures ours and the peers in turns
@@ -15,14 +15,20 @@ import { clean, killDaemons, startOnce, startServers } from "./servers.mjs";
 
 const { values: options, positionals } = parseArgs({
   allowPositionals: true,
-  options: { json: { type: "string" }, rounds: { type: "string", default: "3" } },
+  options: {
+    json: { type: "string" },
+    rounds: { type: "string", default: "3" },
+    seconds: { type: "string", default: "3" },
+    entries: { type: "string", default: "100000" },
+    storm: { type: "string", default: "30" },
+  },
 });
 const [once, triggers, peers, only] = positionals;
 const rounds = Number(options.rounds);
-const seconds = 3;
+const seconds = Number(options.seconds);
 const clients = 256;
 const pipelined = { clients: 8, depth: 32 }; // as many in flight, the way a client with auto-pipelining has them
-const report = new Report();
+const report = new Report(options.json, Boolean(only));
 
 const ok = (condition, what) => {
   if (!condition) throw new Error(`not so: ${what}`);
@@ -134,7 +140,7 @@ async function acceptRows() {
 }
 
 async function drainerRows() {
-  const s = await inTurns({ ours: drain(100000), peer: mollifier("drain", 50, 30000) });
+  const s = await inTurns({ ours: drain(Number(options.entries)), peer: mollifier("drain", 50, Number(options.entries) * 0.3) });
   report.add({
     name: "drainer", what: "drainer: buffer to PostgreSQL", unit: "/s", ours: rates(s.ours), peer: rates(s.peer),
     against: "trigger.dev redis-worker: MollifierDrainer, 50 at once, to nowhere", target: { ratio: 5 },
@@ -165,7 +171,7 @@ async function sameKeyRows() {
 
 // ---- a storm -----------------------------------------------------------------------------------
 
-const storm = { rate: 20000, seconds: 30, clients: 8, drainRate: 10000 };
+const storm = { rate: 20000, seconds: Number(options.storm), clients: 8, drainRate: 10000 };
 
 // Each row takes a millisecond more, so that both connections together take fewer than 2,000 a second;
 // and how many come when is written down.
@@ -240,5 +246,4 @@ try {
   killDaemons();
   servers.stop();
 }
-if (options.json) report.save(options.json, Boolean(only));
 process.exitCode = report.end();

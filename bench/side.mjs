@@ -26,7 +26,7 @@ const seconds = Number(options.seconds);
 const inFlight = 256;
 const connections = 50; // to PostgreSQL, one for each call in flight
 const pipelined = { clients: 8, depth: 32 }; // inFlight of them, as a client with auto-pipelining has them
-const report = new Report();
+const report = new Report(options.json, Boolean(only));
 
 const ok = (condition, what) => {
   if (!condition) throw new Error(`not so: ${what}`);
@@ -186,5 +186,4 @@ try {
   killDaemons();
   servers.stop();
 }
-if (options.json) report.save(options.json, Boolean(only));
 process.exitCode = report.end();
