@@ -190,10 +190,9 @@ async function daemon() {
 }
 
 const groups = { resp, http, daemon };
-try {
-  for (const [name, group] of Object.entries(groups)) if (!only || only === name) await group();
-} finally {
+process.on("exit", () => { // also after an error that nobody has caught
   for (const child of children) child.kill("SIGKILL");
   rmSync(work, { recursive: true, force: true });
-}
+});
+for (const [name, group] of Object.entries(groups)) if (!only || only === name) await group();
 process.exitCode = report.end();

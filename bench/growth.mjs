@@ -197,7 +197,7 @@ async function wokenAt(daemons, waiters, times) {
 
 async function waiters() {
   const levels = [10, 100, 1000, 10000];
-  const times = 2 * rounds + 1;
+  const times = rounds + 2;
   const table = "ms from publish to the last answer";
   const add = (where, n, ours) =>
     report.add({ name: `waiters_${where.replace(/\W+/g, "_").toLowerCase()}_${n}`, what: `${where}: ${count(n)} who wait`, unit: "ms", ours,

@@ -75,14 +75,34 @@ async function rows() {
     await door.stop();
     return rate;
   };
+  // Gate tripped, nobody drains.
+  const buffered = async () => {
+    const gate = ["--gate-threshold", "1", "--gate-hold", "1h", "--drainer", "off"];
+    const door = await startOnce(once, "--ledger", servers.postgres, "--coord", coord, ...gate);
+    for (let i = 0; i < 2; i++) text("redis-cli", "-p", door.resp, "ONCE.TRIGGER", "bench", "{}");
+    const rate = rateOf("triggers", "load", door.resp, 8, 32, seconds, "buffer");
+    await door.stop();
+    return rate;
+  };
+  const pairs = async () => {
+    const dir = mkdtempSync(join(servers.dir, "daemon-"));
+    const door = await startOnce(once, "--data", dir);
+    const rate = rateOf("pairs", door.resp, 256, seconds);
+    await door.stop();
+    rmSync(dir, { recursive: true });
+    return rate;
+  };
   const onRedis = "the same redis-benchmark at redis-server";
   await near("near_disk_1", "SQLite: claims, 1 in flight", durable(1), "the disk: fdatasync of one page", limit("sync", servers.dir));
   await near("near_disk_256", "SQLite: claims, 256 in flight", durable(256), "the disk: fdatasync of one page; claims per flush", limit("sync", servers.dir));
+  await near("near_disk_daemon", "daemon on SQLite: claim + publish, 256 clients", pairs, "the disk: fdatasync of one page; pairs per flush", limit("sync", servers.dir));
   await near("near_loopback", "daemon: claims over RESP, 1 in flight", limit("claim", d.resp), "loopback: one byte there and back over TCP", limit("loopback"));
   await near("near_loopback_redis", "Redis: claims, 1 in flight", claims(1, coord, "none"), "redis-server: PING, 1 in flight", limit("ping", redisPort()));
   await near("near_ping", "daemon: claims over RESP, -P 16",
     redisBenchmark(d.resp, 400000, "ONCE.CLAIM", "bench", "k:__rand_int__", "LEASE", 30000, "WAIT", 0), `${onRedis}: PING`, redisBenchmark(redisPort(), 400000, "PING"));
   await near("near_set", "Redis: claims, 256 in flight", claims(256, coord, "none"), "redis-server: SET k v NX PX, redis-benchmark -P 16",
+    redisBenchmark(redisPort(), 400000, "SET", "k:__rand_int__", "v", "NX", "PX", 30000));
+  await near("near_accept", "triggers into the buffer on Redis, 256 in flight", buffered, "redis-server: SET k v NX PX, redis-benchmark -P 16",
     redisBenchmark(redisPort(), 400000, "SET", "k:__rand_int__", "v", "NX", "PX", 30000));
   await near("near_row_1", "PostgreSQL: claims, 1 in flight", claims(1, "none", servers.postgres), "pgbench -M prepared -c 1: one-row INSERTs, same table", oneRow(1));
   await near("near_row_256", "PostgreSQL: claims, 256 in flight", claims(256, "none", servers.postgres), "pgbench -M prepared -c 32: one-row INSERTs, same table", oneRow(32));

@@ -18,8 +18,8 @@ const { values: options, positionals } = parseArgs({
   options: {
     json: { type: "string" },
     rounds: { type: "string", default: "3" },
-    seconds: { type: "string", default: "3" },
-    entries: { type: "string", default: "100000" },
+    seconds: { type: "string", default: "2" },
+    entries: { type: "string", default: "60000" },
     storm: { type: "string", default: "30" },
   },
 });

@@ -16,7 +16,7 @@ import { clean, killDaemons, startOnce, startServers } from "./servers.mjs";
 
 const { values: options, positionals } = parseArgs({
   allowPositionals: true,
-  options: { json: { type: "string" }, rounds: { type: "string", default: "3" }, seconds: { type: "string", default: "1.5" } },
+  options: { json: { type: "string" }, rounds: { type: "string", default: "3" }, seconds: { type: "string", default: "1" } },
 });
 const [build, peers, only] = positionals;
 const here = import.meta.dirname ?? dirname(new URL(import.meta.url).pathname);
