@@ -28,8 +28,8 @@ const { values: options, positionals } = parseArgs({
   options: {
     json: { type: "string" },
     rounds: { type: "string", default: "3" },
-    seconds: { type: "string", default: "0.5" },
-    fill: { type: "string", default: "30" },
+    seconds: { type: "string", default: "0.4" },
+    fill: { type: "string", default: "20" },
   },
 });
 const [build, only] = positionals;
@@ -71,7 +71,7 @@ function flight() {
     const samples = levels.map(() => []);
     for (let round = 0; round < rounds; round++) {
       for (const [i, n] of levels.entries()) {
-        emptied();
+        if (store !== "memory") emptied();
         samples[i].push(at((...planes) => JSON.parse(growth("flight", n, seconds, ...planes))));
       }
     }

@@ -19,7 +19,7 @@ const { values: options, positionals } = parseArgs({
     json: { type: "string" },
     rounds: { type: "string", default: "3" },
     seconds: { type: "string", default: "2" },
-    entries: { type: "string", default: "60000" },
+    entries: { type: "string", default: "40000" },
     storm: { type: "string", default: "30" },
   },
 });

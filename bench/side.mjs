@@ -140,7 +140,7 @@ const buffered = () =>
 const durable = () => at(alone("--gate", "off"), (d) => triggers(d, inFlight, 1, seconds, "ledger"));
 
 const runsTable = () => servers.psql("SELECT quote_ident(schemaname) || '.runs' FROM pg_tables WHERE tablename = 'runs' LIMIT 1").trim();
-const known = 20000;
+const known = 10000;
 
 // redis-benchmark picks among so many keys; when most have been there, one pass is counted.
 function passOfKnown(d, count) {
