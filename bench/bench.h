@@ -46,6 +46,7 @@ struct row {
     const struct samples *ours, *baseline;
     const char *baseline_what;
     struct target target;
+    const char *binds; /* what keeps it from being better; said where the target is missed */
 };
 
 void report(const struct row *row);

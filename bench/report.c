@@ -74,7 +74,7 @@ struct figure {
     struct row row;
     struct samples ours, baseline;
     double ratio; /* 0: there is no baseline */
-    char verdict[40];
+    char verdict[120];
 };
 
 static struct figure figures[ROWS_MAX];
@@ -108,7 +108,7 @@ static double reached(const struct figure *f)
     return 1;
 }
 
-/* By how much it is missed stands in it. */
+/* By how much it is missed stands in it, and what binds. */
 static void judge(struct figure *f)
 {
     double part = reached(f);
@@ -117,8 +117,9 @@ static void judge(struct figure *f)
     else if (part >= 1)
         snprintf(f->verdict, sizeof f->verdict, "ok");
     else
-        snprintf(f->verdict, sizeof f->verdict, "%s: %.2g of it",
-                 part >= 0.5 ? "missed" : "MISSED BY FAR", part);
+        snprintf(f->verdict, sizeof f->verdict, "%s: %.2g of it%s%s%s",
+                 part >= 0.5 ? "missed" : "MISSED BY FAR", part, f->row.binds ? "; " : "",
+                 f->row.binds ? f->row.binds : "", f->row.binds ? " binds" : "");
 }
 
 static void number(char *out, size_t len, double value)
