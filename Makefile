@@ -42,6 +42,8 @@ else
 OPT := -O1 -fno-omit-frame-pointer -U_FORTIFY_SOURCE
 SANFLAGS := $(patsubst asan,-fsanitize=address,$(patsubst ubsan,-fsanitize=undefined -fno-sanitize-recover=undefined,$(patsubst tsan,-fsanitize=thread,$(subst $(comma), ,$(SAN)))))
 endif
+# Tests that Criterion runs are small and many: compiling them well takes longer than they do.
+OPT_CASES := -O0 -fno-omit-frame-pointer -U_FORTIFY_SOURCE
 DEPS := sqlite3 libpq hiredis libssl libcrypto jansson libuv
 PQ_CFLAGS := $(shell pkg-config --cflags-only-I libpq 2>/dev/null)
 CPPFLAGS_ALL = -Iinclude -Isrc -I. $(PQ_CFLAGS) -D_GNU_SOURCE $(DEFS) $(CPPFLAGS)
@@ -72,6 +74,8 @@ all: $(BUILD)/once $(BUILD)/libonce.a $(BUILD)/libonce.so ## build the command, 
 $(BUILD)/obj/%.o: %.c
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CPPFLAGS_ALL) $(CFLAGS_ALL) -MMD -MP -c $< -o $@
+
+$(BUILD)/obj/src/%_test.o $(BUILD)/obj/tests/conform/%.o: OPT = $(OPT_CASES)
 
 # What the servers are told travels inside the library.
 .PRECIOUS: $(BUILD)/gen/%_script.c

@@ -2,25 +2,34 @@
  *
  * Whoever comes in one turn, or while an answer is under way, is asked for together: a storm costs
  * one question per round trip and env, however many it brings. The first to come are the first to
- * pass. A gate that cannot be asked lets pass: the ledger is the slow way, never the wrong one. */
+ * pass. A gate that cannot be asked lets pass: the ledger is the slow way, never the wrong one.
+ *
+ * A gate that is tripped says for how long, and nothing makes that shorter. Until then nobody has to ask:
+ * those who were diverted meanwhile are counted with the next question. */
 #include "base/check.h"
 #include "engine/runs_internal.h"
 
 #include <stdlib.h>
 
 enum { BURSTS_MAX = 10000, ASK_MAX = 10000 };
+#define COUNT_MS INT64_C(10) /* those who did not ask are counted as often */
 
 /* The gate of an env, as this process sees it. */
 struct burst {
     struct map_node node;
     struct runs *runs;
     struct task send;
+    struct timer count;         /* `diverted` is counted then, if nobody asks before */
+    size_t diverted;            /* without asking, and not counted yet */
+    int64_t tripped_until_ms;   /* at least; monotonic */
     struct list waiting, asked; /* struct run_call, by trigger.at_gate */
     bool asking;
     bool own; /* the env has its own configuration */
     struct gate_config config;
     struct gate_ask ask;
-    size_t asked_count;
+    int64_t asked_ms; /* monotonic */
+    size_t asked_count,
+        counted; /* of `ask`: those who wait for it, and those who did not ask */
     size_t env_len;
     uint8_t env[];
 };
@@ -44,6 +53,7 @@ static bool drop(struct map_node *n, void *ctx)
     CHECK(!b->asking && list_empty(&b->waiting));
     map_remove(&r->bursts, n);
     task_stop(&b->send);
+    timer_stop(r->engine->loop, &b->count);
     free(b);
     return true;
 }
@@ -57,7 +67,7 @@ void bursts_fini(struct runs *r)
 static bool drop_idle(struct map_node *n, void *ctx)
 {
     struct burst *b = container_of(n, struct burst, node);
-    bool idle = !b->asking && list_empty(&b->waiting) && !b->own;
+    bool idle = !b->asking && list_empty(&b->waiting) && !b->diverted && !b->own;
     return idle ? drop(n, ctx) : true;
 }
 
@@ -92,12 +102,33 @@ static void send_later(struct burst *b)
     if (!b->asking && !list_empty(&b->waiting)) task_post(b->runs->engine->loop, &b->send);
 }
 
+static void count_later(struct burst *b)
+{
+    struct loop *loop = b->runs->engine->loop;
+    if (b->diverted && !timer_is_set(&b->count))
+        timer_set(loop, &b->count, loop->now_ms + COUNT_MS);
+}
+
+static void count_now(struct timer *t)
+{
+    struct burst *b = container_of(t, struct burst, count);
+    if (!b->asking && b->diverted) task_post(b->runs->engine->loop, &b->send);
+}
+
+static void learn(struct burst *b)
+{
+    if (b->config.mode == GATE_ON && b->ask.tripped_ms > 0)
+        b->tripped_until_ms = b->asked_ms + b->ask.tripped_ms;
+}
+
 static void answered(struct op *op, void *ctx)
 {
     struct burst *b = ctx;
     struct runs *r = b->runs;
     bool failed = op->err.code, shadow = b->config.mode == GATE_SHADOW;
-    size_t passed = failed ? b->asked_count : b->ask.passed;
+    size_t passed = b->asked_count;
+    if (!failed) passed = b->ask.passed > b->counted ? b->ask.passed - b->counted : 0;
+    if (!failed) learn(b);
     op_free(op);
     if (failed) r->stats.gate_failed += b->asked_count;
     if (shadow) r->stats.shadowed += b->asked_count - passed;
@@ -109,6 +140,7 @@ static void answered(struct op *op, void *ctx)
         pass(container_of(at, struct run_call, trigger.at_gate), b, n >= passed && !shadow);
     b->asking = false; /* until now it could not be dropped */
     send_later(b);
+    count_later(b);
 }
 
 static void all_pass(struct burst *b)
@@ -135,7 +167,10 @@ static void send(struct task *task)
     }
     b->ask = (struct gate_ask){ .env = burst_env(&b->node),
                                 .config = b->config,
-                                .count = b->asked_count };
+                                .count = b->asked_count + b->diverted };
+    b->counted = b->diverted;
+    b->diverted = 0;
+    b->asked_ms = b->runs->engine->loop->now_ms;
     op->gate = &b->ask;
     b->asking = true;
     engine_submit(b->runs->engine, op, answered, b);
@@ -155,6 +190,7 @@ static struct burst *burst_for(struct runs *r, struct bytes env)
                          .env_len = env.len };
     if (env.len) memcpy(b->env, env.data, env.len);
     task_init(&b->send, send);
+    timer_init(&b->count, count_now);
     list_init(&b->waiting);
     list_init(&b->asked);
     map_insert(&r->bursts, &b->node);
@@ -176,9 +212,45 @@ bool burst_keeps(const struct run_call *c)
     return r->config.all_gate.threshold || engine_gate(c->engine, c->args.env).mode != GATE_OFF;
 }
 
+static bool is_tripped(const struct burst *b)
+{
+    return b->runs->engine->loop->now_ms < b->tripped_until_ms;
+}
+
+static struct burst *tripped_burst(const struct run_call *c)
+{
+    struct map_node *n = map_find(&c->engine->runs->bursts, c->args.env);
+    struct burst *b = n ? container_of(n, struct burst, node) : NULL;
+    return b && is_tripped(b) ? b : NULL;
+}
+
+bool burst_is_tripped(const struct run_call *c)
+{
+    return tripped_burst(c);
+}
+
+static void divert(struct run_call *c, struct burst *b)
+{
+    c->engine->runs->stats.diverted++;
+    c->trigger.diverted = true;
+    b->diverted++;
+    count_later(b);
+}
+
+void burst_diverted(struct run_call *c)
+{
+    struct burst *b = burst_for(c->engine->runs, c->args.env);
+    if (b) divert(c, b);
+}
+
 void burst_ask(struct run_call *c)
 {
     struct burst *b = burst_for(c->engine->runs, c->args.env);
+    if (b && is_tripped(b)) {
+        divert(c, b);
+        c->then(c);
+        return;
+    }
     if (!b || !wait_at(c, b)) pass(c, NULL, false);
 }
 
@@ -194,6 +266,7 @@ int engine_gate_set(struct engine *e, struct bytes env, const struct gate_config
     if (!b) return err_set(reterr, ERR_NOMEM, "out of memory; nothing was changed");
     b->own = config;
     b->config = config ? *config : e->runs->config.gate;
+    b->tripped_until_ms = 0; /* by the one before */
     return 0;
 }
 

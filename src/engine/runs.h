@@ -9,6 +9,9 @@
  *               '-- coord is away: goes on without, and says degraded         ledger PUT   ACCEPT
  *                                                                                     '-------'--> publish
  *
+ * While the gate is known to be tripped, a short way: ledger --nobody--> ACCEPT, if coord has no trace of
+ * the key; else as above.
+ *
  * Everything else asks the ledger first, then the buffer; a change to a run that a drainer has just
  * leased waits for it, up to 2 s, and then goes to the ledger. Callers cannot tell where a run is, but
  * for `buffered`.

@@ -38,7 +38,9 @@ struct trigger {
     void (*after)(struct run_call *); /* what follows a release */
     struct link at_gate;              /* waits for the gate */
     bool diverted;
-    bool outlived; /* an entry has the key, of a run that has lost it in the ledger, which decides */
+    bool brief; /* on the short way: nothing is claimed */
+    bool
+        outlived; /* an entry has the key, of a run that has lost it in the ledger, which decides */
     uint8_t key_frame[RUN_KEY_FRAME_BYTES_MAX];
 };
 
@@ -74,7 +76,7 @@ struct run_call {
     bool has_turn;
     struct run_call_ask forward; /* to a daemon ... */
     struct op *forwarded;        /* ... and under way; NULL: it is not */
-    struct bytes place; /* env and what it is about, framed: which way its ops go */
+    struct bytes place;          /* env and what it is about, framed: which way its ops go */
     uint8_t memory[];
 };
 
@@ -86,12 +88,12 @@ struct runs {
     struct runs_config config;
     struct list calls, finished; /* struct run_call */
     struct task tell;
-    struct map turns;        /* changes to runs that may be buffered */
-    struct map bursts;       /* struct burst, by env */
-    struct map lines;        /* struct line, by env and queue */
-    struct map bells;        /* struct bell, by env and queue */
-    struct drainer *drainer; /* NULL: there is no buffer */
-    struct overrides *overrides;     /* NULL: nobody looks */
+    struct map turns;            /* changes to runs that may be buffered */
+    struct map bursts;           /* struct burst, by env */
+    struct map lines;            /* struct line, by env and queue */
+    struct map bells;            /* struct bell, by env and queue */
+    struct drainer *drainer;     /* NULL: there is no buffer */
+    struct overrides *overrides; /* NULL: nobody looks */
     struct run_stats stats;
 };
 
@@ -151,6 +153,9 @@ void bursts_fini(struct runs *r);
 /* c->then is called with c->trigger.diverted set. */
 void burst_ask(struct run_call *c);
 bool burst_keeps(const struct run_call *c); /* is there a gate that may divert, or counts? */
+/* Is the gate of its env known to be tripped, so that it would be diverted if it asked? */
+bool burst_is_tripped(const struct run_call *c);
+void burst_diverted(struct run_call *c); /* it was, without asking: it counts all the same */
 
 /* ---- overrides.c ---- */
 

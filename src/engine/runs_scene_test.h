@@ -3,6 +3,8 @@
 #ifndef ENGINE_RUNS_SCENE_TEST_H
 #define ENGINE_RUNS_SCENE_TEST_H
 
+#include "base/sha256.h"
+#include "base/text.h"
 #include "engine/runs.h"
 #include "tests/support/faulty.h"
 #include "tests/support/world.h"
@@ -173,6 +175,41 @@ static inline struct run_id id_of(const struct asked *a)
 {
     cr_assert(a->rows.count >= 1);
     return a->rows.rows[0]->id;
+}
+
+static inline struct key claim_of(const char *key, char name[65])
+{
+    uint8_t hash[SHA256_BYTES];
+    struct bytes pieces[] = { bytes_str("key"), bytes_str("mail"), bytes_str(key) };
+    cr_assert(sha256_pieces(pieces, 3, hash));
+    hex_encode(bytes_of(hash, sizeof hash), name);
+    return (struct key){ bytes_str("@test"), bytes_str(name) };
+}
+
+static inline void fingerprint_of(const char *payload, uint8_t out[SHA256_BYTES])
+{
+    struct bytes pieces[] = { bytes_str("mail"), bytes_str(payload) };
+    cr_assert(sha256_pieces(pieces, 2, out));
+}
+
+/* What somebody else does to the claim of a trigger with this key and the payload "1". */
+static inline void plant(struct scene *s, enum verb verb, const char *key, const char *value,
+                         int64_t lease_ms)
+{
+    char name[65];
+    uint8_t hash[SHA256_BYTES];
+    fingerprint_of("1", hash);
+    struct key k = claim_of(key, name);
+    struct request in = { .token = token_of(9),
+                          .lease_ms = lease_ms,
+                          .retain_ms = 30000,
+                          .fingerprint = bytes_of(hash, sizeof hash) };
+    if (value) in.value = blob_new(bytes_str(value));
+    struct op *op = op_new(verb, &k, &in);
+    world_run(&s->world, s->store, op);
+    cr_assert(!op->err.code);
+    op_free(op);
+    blob_unref(in.value);
 }
 
 #endif

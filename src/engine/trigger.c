@@ -13,7 +13,12 @@
  * again.
  *
  * If the buffer cannot take what was diverted, the ledger does, under the same id: should the buffer
- * have it after all, it is the same run when it is drained. */
+ * have it after all, it is the same run when it is drained.
+ *
+ * In a storm, while the gate is known to be tripped, a trigger goes a short way: it looks into the
+ * ledger, and then one step at coord accepts it, provided that nobody has claimed the key, or has had an
+ * entry of it, for longer than that look can be ago. Otherwise it goes the long way, as if it had just
+ * come. */
 #include "base/check.h"
 #include "base/text.h"
 #include "engine/runs_internal.h"
@@ -25,6 +30,9 @@ enum {
 
 #define CLAIM_LEASE_MS LEASE_MS_DEFAULT
 #define HINT_MS INT64_C(30000)
+/* Claims, hints and entries that were written are kept for 30 s: whoever came between a look into the
+ * ledger and an accept on the short way is met there, if that was not longer ago than this. */
+#define LOOK_MS_MAX INT64_C(10000)
 
 static void claim(struct run_call *c);
 static void resolve(struct run_call *c);
@@ -342,7 +350,7 @@ static void accept_answered(struct run_call *c, struct op *op)
     }
 }
 
-static void accept(struct run_call *c)
+static void offer(struct run_call *c, run_step *then)
 {
     struct trigger *t = &c->trigger;
     buf_clear(&c->packed);
@@ -356,10 +364,53 @@ static void accept(struct run_call *c)
     c->buffer.id = c->args.run.id;
     c->buffer.run = buf_bytes(&c->packed);
     c->buffer.unclaimed = !t->owns;
+    c->buffer.fresh = t->brief;
     c->buffer.frees_key = false;
     struct request in = { .token = t->token, .value = id, .retain_ms = -1 }; /* as claimed */
-    run_submit_keyed(c, VERB_ACCEPT, &t->key, &in, accept_answered);
+    run_submit_keyed(c, VERB_ACCEPT, &t->key, &in, then);
     blob_unref(id);
+}
+
+static void accept(struct run_call *c)
+{
+    offer(c, accept_answered);
+}
+
+/* ---- the short way ---- */
+
+static bool may_be_brief(const struct run_call *c)
+{
+    return has(c->engine, CAP_FRESH) && c->args.run.key.len && burst_is_tripped(c);
+}
+
+static void go_the_long_way(struct run_call *c)
+{
+    c->trigger.brief = false;
+    claim(c);
+}
+
+static void brief_answered(struct run_call *c, struct op *op)
+{
+    if (!op->err.code && op->out.outcome != OUTCOME_OK) {
+        go_the_long_way(c);
+        return;
+    }
+    if (op->err.code)
+        c->degraded = true;
+    else
+        burst_diverted(c);
+    c->trigger.brief = false;
+    accept_answered(c, op);
+}
+
+/* The ledger has nobody. */
+static void accept_briefly(struct run_call *c)
+{
+    int64_t looked_ms = c->engine->loop->now_ms - c->started_ms;
+    if (looked_ms <= LOOK_MS_MAX && burst_is_tripped(c))
+        offer(c, brief_answered);
+    else
+        go_the_long_way(c);
 }
 
 /* ---- the gate ---- */
@@ -381,7 +432,9 @@ static bool has_gate(const struct run_call *c)
 static void nobody_has_it(struct run_call *c)
 {
     c->then = gate_answered;
-    if (has_gate(c) && !c->trigger.outlived)
+    if (c->trigger.brief)
+        accept_briefly(c);
+    else if (has_gate(c) && !c->trigger.outlived)
         burst_ask(c);
     else
         put(c);
@@ -442,6 +495,7 @@ static void looked_up(struct run_call *c, struct op *op)
         fail_with(c, &op->err);
         return;
     }
+    if (c->trigger.brief) c->degraded = op->degraded; /* nobody else has asked coord */
     const struct run *run = op->out.outcome == OUTCOME_OK ? c->ask.rows.rows[0] : NULL;
     if (run && (c->trigger.by_id || run_holds_key(run, c->ask.now_ms)))
         meet(c, run, false);
@@ -593,7 +647,11 @@ int trigger_start(struct run_call *c, struct err *reterr)
         c->buffer.key_frame =
             bytes_of(c->trigger.key_frame,
                      run_key_frame(c->args.run.task, c->args.run.key, c->trigger.key_frame));
-    claim(c);
+    c->trigger.brief = may_be_brief(c);
+    if (c->trigger.brief)
+        look_in_ledger(c);
+    else
+        claim(c);
     return 0;
 }
 

@@ -242,44 +242,11 @@ Test(trigger_burst, the_gate_opens_again)
 
 /* ---- somebody else has the claim ---- */
 
-static struct key claim_of(const char *key, char name[65])
-{
-    uint8_t hash[SHA256_BYTES];
-    struct bytes pieces[] = { bytes_str("key"), bytes_str("mail"), bytes_str(key) };
-    cr_assert(sha256_pieces(pieces, 3, hash));
-    hex_encode(bytes_of(hash, sizeof hash), name);
-    return (struct key){ bytes_str("@test"), bytes_str(name) };
-}
-
-static void fingerprint_of(const char *payload, uint8_t out[SHA256_BYTES])
-{
-    struct bytes pieces[] = { bytes_str("mail"), bytes_str(payload) };
-    cr_assert(sha256_pieces(pieces, 2, out));
-}
-
-static void plant(enum verb verb, const char *key, const char *value, int64_t lease_ms)
-{
-    char name[65];
-    uint8_t hash[SHA256_BYTES];
-    fingerprint_of("1", hash);
-    struct key k = claim_of(key, name);
-    struct request in = { .token = token_of(9),
-                          .lease_ms = lease_ms,
-                          .retain_ms = 30000,
-                          .fingerprint = bytes_of(hash, sizeof hash) };
-    if (value) in.value = blob_new(bytes_str(value));
-    struct op *op = op_new(verb, &k, &in);
-    world_run(&s.world, s.store, op);
-    cr_assert(!op->err.code);
-    op_free(op);
-    blob_unref(in.value);
-}
-
 Test(trigger, waits_for_a_claimant_and_one_takes_over_when_it_lets_go)
 {
     struct asked many[5];
     size_t created = 0;
-    plant(VERB_CLAIM, "k", NULL, 30000);
+    plant(&s, VERB_CLAIM, "k", NULL, 30000);
     for (size_t i = 0; i < 5; i++) {
         struct run_args args = trigger_args("k", "1");
         ask_start(&s, &args, &many[i]);
@@ -287,7 +254,7 @@ Test(trigger, waits_for_a_claimant_and_one_takes_over_when_it_lets_go)
     world_settle(&s.world);
     for (size_t i = 0; i < 5; i++) cr_assert(many[i].finished == 0);
     world_advance(&s.world, 1000);
-    plant(VERB_RELEASE, "k", NULL, 0);
+    plant(&s, VERB_RELEASE, "k", NULL, 0);
     world_settle(&s.world);
     struct run_id first = id_of(&many[0]);
     for (size_t i = 0; i < 5; i++) {
@@ -302,7 +269,7 @@ Test(trigger, waits_no_longer_than_it_was_told)
 {
     struct asked a;
     struct run_args args = trigger_args("k", "1");
-    plant(VERB_CLAIM, "k", NULL, 30000);
+    plant(&s, VERB_CLAIM, "k", NULL, 30000);
     ask_start(&s, &args, &a);
     world_advance(&s.world, 4999);
     cr_assert(a.finished == 0);
@@ -316,7 +283,7 @@ Test(trigger, a_crashed_claimant_is_taken_over_when_its_lease_lapses)
 {
     struct asked a;
     struct run_args args = trigger_args("k", "1");
-    plant(VERB_CLAIM, "k", NULL, 2000);
+    plant(&s, VERB_CLAIM, "k", NULL, 2000);
     ask_start(&s, &args, &a);
     world_advance(&s.world, 2000);
     expect(a, OUTCOME_OK);
@@ -324,8 +291,8 @@ Test(trigger, a_crashed_claimant_is_taken_over_when_its_lease_lapses)
 
 Test(trigger, a_hint_to_a_run_that_does_not_exist_is_dropped)
 {
-    plant(VERB_CLAIM, "k", NULL, 30000);
-    plant(VERB_PUBLISH, "k", "run_01ARZ3NDEKTSV4RRFFQ69G5FAV", 0);
+    plant(&s, VERB_CLAIM, "k", NULL, 30000);
+    plant(&s, VERB_PUBLISH, "k", "run_01ARZ3NDEKTSV4RRFFQ69G5FAV", 0);
     struct asked a = expect(trigger(&s, "k", "1"), OUTCOME_OK);
     struct run_id id = id_of(&a);
     expect(get(&s, &id), OUTCOME_OK);
@@ -334,7 +301,7 @@ Test(trigger, a_hint_to_a_run_that_does_not_exist_is_dropped)
 
 Test(trigger, who_asks_for_something_else_does_not_wait)
 {
-    plant(VERB_CLAIM, "k", NULL, 30000);
+    plant(&s, VERB_CLAIM, "k", NULL, 30000);
     expect(trigger(&s, "k", "2"), OUTCOME_MISMATCH);
 }
 

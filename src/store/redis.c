@@ -370,7 +370,7 @@ static int redis_open(const char *rest, const struct store_env *env, struct stor
 const struct store_class redis_class = {
     .scheme = "redis",
     .usage = "redis://[user:password@]host[:port][/db]",
-    .caps = CAP_CLAIMS | CAP_SHARED | CAP_NOTIFY | CAP_BUFFER | CAP_GATE,
+    .caps = CAP_CLAIMS | CAP_SHARED | CAP_NOTIFY | CAP_BUFFER | CAP_GATE | CAP_FRESH,
     .open = redis_open,
     .close = redis_close,
     .submit = redis_submit,

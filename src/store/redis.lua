@@ -594,11 +594,11 @@ local accepts
 if KEYS[2] then
     local buffer, index = KEYS[2], KEYS[3]
     local META = '<c8I8'
-    local ASKED, UNCLAIMED, VALUE = '<c16i8B', 1, 2 -- token, retain_ms, flags
+    local ASKED, UNCLAIMED, VALUE, FRESH = '<c16i8B', 1, 2, 4 -- token, retain_ms, flags
     local HEADER, HEADER_BYTES, RUN_INLINE = '<BI8I4i8>I8<i8i8c16I2', 63, 4096
     local ENTRY = '<BI8I4i8BI4'
     local QUEUED, LEASED, WRITTEN, LAPSED = 1, 2, 3, 4
-    local CACHED, LOST, OK, STORED, FAILED = 2, 7, 8, 64, 255
+    local CACHED, IN_PROGRESS, LOST, OK, STORED, FAILED = 2, 3, 7, 8, 64, 255
     local NEW, NOBODY = pack('<BI8I4i8', QUEUED, 0, 0, now_ms), string.rep('\0', 8 + 8 + 16)
     local char = string.char
 
@@ -606,6 +606,16 @@ if KEYS[2] then
         if not header or #header < HEADER_BYTES then return false end
         local state, _, _, _, _, until_ms = unpack(HEADER, header)
         return state ~= WRITTEN or now_ms < until_ms
+    end
+
+    -- Is there a record that counts? One that is none is for whoever goes by the rules.
+    local function is_claimed(raw)
+        if not raw or byte(raw) == 0 then return false end
+        if #raw < 69 then return true end
+        local done_at_ms, _, _, lease_until_ms, retain_ms = unpack('<i8I8i8i8i8', raw, 5)
+        if byte(raw) == 2 then return now_ms < done_at_ms + retain_ms end
+        local keep_ms = retain_ms > ABANDONED_KEEP_MS and retain_ms or ABANDONED_KEEP_MS
+        return now_ms < lease_until_ms + keep_ms
     end
 
     -- The answer that tells who has the key; nil: nobody.
@@ -649,6 +659,16 @@ if KEYS[2] then
         local staged = {} -- what was found, and what this step will write
         for i = 1, n do staged[asked[i]] = found[i] end
 
+        local function header_of(id)
+            local known = staged[h .. id]
+            if known == nil then known = call('HGET', buffer, h .. id) end
+            return known
+        end
+
+        local function is_written(id)
+            return byte(header_of(id)) == WRITTEN
+        end
+
         local function bound_to(id)
             local header, run = staged[h .. id], staged[r .. id]
             if header then return told(env, id, header, run, nil) end
@@ -691,6 +711,10 @@ if KEYS[2] then
             local cached = bound and bound ~= id and bound_to(bound)
             if cached then return cached end
             local there, status, answer = lives(staged[h .. id]), OK, ''
+            if flags >= FRESH and not (there and bound == id and not is_written(id)) then
+                local kept = bound and lives(header_of(bound))
+                if there or kept or is_claimed(raws[1 + i]) then return char(IN_PROGRESS) end
+            end
             if flags % 2 ~= UNCLAIMED then
                 local content = flags >= VALUE and (value == '' and id or value) or nil
                 local raw, frame = raws[1 + i], ARGV[2 + i]

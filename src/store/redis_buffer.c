@@ -12,6 +12,7 @@
 enum {
     FLAG_UNCLAIMED = 1, /* of an accept */
     FLAG_VALUE = 2,
+    FLAG_FRESH = 4,
     FLAG_BY_KEY = 1,    /* of a get */
     FLAG_FREES_KEY = 1, /* of an append */
     ENTRY_HEAD_BYTES = 26,
@@ -35,7 +36,9 @@ void accept_put(struct argv *a, const struct op *op)
     const struct buffer_ask *ask = op->buffer;
     const struct request *in = &op->in;
     CHECK(strlen(ask->id.text) == RUN_ID_BYTES);
-    unsigned flags = (ask->unclaimed ? FLAG_UNCLAIMED : 0) | (in->value ? FLAG_VALUE : 0);
+    CHECK(!ask->fresh || (ask->unclaimed && op->frame.len && ask->key_frame.len));
+    unsigned flags = (ask->unclaimed ? FLAG_UNCLAIMED : 0) | (in->value ? FLAG_VALUE : 0) |
+                     (ask->fresh ? FLAG_FRESH : 0);
     uint8_t *at = bytes_put(argv_room(a), bytes_of(in->token.bytes, sizeof in->token.bytes));
     at = le_put(at, (uint64_t)in->retain_ms, 8);
     argv_made(a, le_put(at, flags, 1));

@@ -406,17 +406,12 @@ end
 -- As with leases, the header is changed and not read.
 local function written(token)
     local until_ms = now_ms + KEEP_MS
-    local tail, kept = pack(TAIL, until_ms, KEEP_MS, token) .. '\0\0', 'w' .. be(until_ms)
+    local tail, kept = pack(TAIL, until_ms, KEEP_MS, token), 'w' .. be(until_ms)
     return function(name)
         local raw = field('h' .. name)
         local state = raw and #raw >= HEADER_BYTES and byte(raw)
         if state ~= LEASED and state ~= LAPSED or find(raw, token, 46, true) ~= 46 then return 0 end
-        local seq, key_len = sub(raw, 22, 29), key_bytes(raw)
-        if key_len > 0 then
-            local at = #freed + 1
-            freed[at] = 'k' .. env_of(name) .. sub(raw, HEADER_BYTES + 1, HEADER_BYTES + key_len)
-            freed_by[at] = id_of(name)
-        end
+        local seq = sub(raw, 22, 29)
         rem('i' .. name)
         rem('a' .. seq .. name)
         if state == LEASED then
@@ -425,8 +420,7 @@ local function written(token)
             rem('q' .. env_of(name) .. '\0' .. seq .. id_of(name))
         end
         add(kept .. name)
-        set('h' .. name, WRITTEN_BYTE .. sub(raw, 2, 29) .. tail
-            .. sub(raw, HEADER_BYTES + 1 + key_len))
+        set('h' .. name, WRITTEN_BYTE .. sub(raw, 2, 29) .. tail .. sub(raw, 62))
         return 1
     end
 end
@@ -464,6 +458,7 @@ local function tidy(most)
     for _, member in ipairs(members) do
         local name = sub(member, 10)
         if not take(name) and e.name == name and e.state == WRITTEN and place() == member then
+            free_key()
             drop('h' .. name)
             drop('r' .. name)
             drop('c' .. name)

@@ -22,7 +22,8 @@
  *   B2 First in, first out per env; envs take turns. What lapsed comes before what never was leased.
  *   B3 Only a QUEUED entry takes changes, and only if nobody changed it in between (rev).
  *   B4 Only the token that leased an entry settles it.
- *   B5 A key of an env leads to at most one entry; until it is WRITTEN, or lets go of it. */
+ *   B5 A key of an env leads to at most one entry; until it is WRITTEN, or lets go of it. What is fresh
+ *      goes by those that are WRITTEN and still kept, too. */
 #ifndef STORE_RUN_OP_H
 #define STORE_RUN_OP_H
 
@@ -136,6 +137,8 @@ struct buffer_ask {
     struct bytes key_frame; /* run_key_frame(); ACCEPT: empty: it has no key */
     struct bytes run;       /* ACCEPT */
     bool unclaimed; /* ACCEPT: without a claim; the op's key and token count for nothing */
+    bool fresh; /* ACCEPT (CAP_FRESH), with `unclaimed` and a key: only if nobody has been here,
+                     * neither in the claims under the op's key nor in the buffer */
     bool
         claim_here; /* ACCEPT: this store has the claim, too, and publishes it in the same step.
                              * A store that always has it need not be told */
@@ -159,6 +162,9 @@ struct buffer_ask {
     /* out; outcome in op->out.outcome:
      *   ACCEPT  OK: it is there, now or already; CACHED: its key leads to the entry in `entries`;
      *           LOST: the claim is somebody else's, and nothing was accepted
+     *           fresh: IN_PROGRESS: there is a record of the claim, or an entry that is written and
+     *           still kept has the key or the id, or one has the id without the key; nothing was
+     *           changed. OK leaves the claim as it is: whoever claims it finds the entry
      *   GET     OK with one entry, or ABSENT
      *   APPEND  OK; CONFLICT: another rev; IN_PROGRESS: it is leased; ABSENT: gone, or written
      *   LEASE   OK; `entries` may be empty

@@ -125,6 +125,7 @@ void store_submit(struct store *s, struct op *op)
     CHECK(verb_info[op->verb].keyed == (op->frame.len > 0));
     CHECK(!verb_is_run(op->verb) || (s->caps & CAP_RUNS && op->run));
     CHECK(!verb_is_buffer(op->verb) || (s->caps & CAP_BUFFER && op->buffer));
+    CHECK(op->verb != VERB_ACCEPT || !op->buffer->fresh || s->caps & CAP_FRESH);
     CHECK(op->verb != VERB_GATE || (s->caps & CAP_GATE && op->gate));
     CHECK(op->verb != VERB_RUN_CALL || (s->caps & CAP_CALLS && op->call));
     op->loop = s->loop;

@@ -38,6 +38,7 @@ enum store_caps {
     CAP_GATE = BIT(7),    /* that of the gate */
     CAP_TELLS = BIT(8),   /* other processes can be told through coord */
     CAP_CALLS = BIT(9),   /* takes questions about runs as they are: it has an engine */
+    CAP_FRESH = BIT(10),  /* an ACCEPT that is fresh: claims and buffer are in one place */
 };
 
 /* What a store gets from the shell. It outlives the store. */

@@ -565,11 +565,11 @@ static bool sees_others(const struct tiered *t)
 /* What the planes can do together. */
 static unsigned tiered_caps(const struct tiered *t)
 {
-    const unsigned of_coord = CAP_GATE | CAP_BUFFER;
+    const unsigned of_coord = CAP_GATE | CAP_BUFFER | CAP_FRESH;
     unsigned caps = t->ledger->caps & ~(of_coord | CAP_BLOCKS);
     caps |= t->coord->caps & of_coord;
     if ((t->coord->caps & CAP_SHARED) && (t->coord->caps & CAP_NOTIFY)) caps |= CAP_TELLS;
-    if (t->buffer) caps |= t->buffer->caps & CAP_BUFFER;
+    if (t->buffer) caps = (caps & ~(unsigned)CAP_FRESH) | (t->buffer->caps & CAP_BUFFER);
     return caps | CAP_NOTIFY;
 }
 

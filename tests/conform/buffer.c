@@ -546,3 +546,145 @@ CLAIMED_CASE(accept_claimed, without_a_claim_the_claims_are_left_alone)
     expect(claim_run("k", 3), OUTCOME_IN_PROGRESS);
     expect(get_by_key("e", "k"), OUTCOME_OK);
 }
+
+/* ---- fresh: nobody has been here ---- */
+
+static struct waiting *submit_fresh(unsigned n, const char *key)
+{
+    struct key claimed = claim_key(key);
+    struct buffer_ask ask = entry_ask("e", n, key);
+    ask.unclaimed = ask.fresh = true;
+    return submit_buffer(VERB_ACCEPT, ask, &claimed, NULL);
+}
+
+static const struct op *accept_fresh(unsigned n, const char *key)
+{
+    struct waiting *w = submit_fresh(n, key);
+    world_settle(&world);
+    cr_assert(w->finished == 1);
+    cr_assert(w->op->err.code == 0, "accept: %s", w->op->err.text);
+    return w->op;
+}
+
+/* Nothing was changed: neither is this entry there, nor does the key lead to it. */
+static void expect_refused(unsigned n, const char *key)
+{
+    cr_assert(!expect(accept_fresh(n, key), OUTCOME_IN_PROGRESS)->changed);
+    expect(get("e", n), OUTCOME_ABSENT);
+    expect(get_by_key("e", key), OUTCOME_ABSENT);
+}
+
+FRESH_CASE(accept_fresh, is_accepted_and_the_claim_is_left_alone)
+{
+    cr_assert(expect(accept_fresh(1, "k"), OUTCOME_OK)->changed);
+    const struct entry *e = only(get_by_key("e", "k"));
+    cr_assert(number_of(&e->id) == 1 && e->state == ENTRY_QUEUED);
+    expect_same_bytes(e->run, run_of(1));
+    expect(ask_key(VERB_PEEK, claim_key("k"), owner(2)), OUTCOME_ABSENT);
+    expect(claim_run("k", 2), OUTCOME_CLAIMED);
+    expect_entries(drain(5, 10, 0), "e", "1");
+}
+
+FRESH_CASE(accept_fresh, who_has_the_key_is_told)
+{
+    expect(accept_fresh(1, "k"), OUTCOME_OK);
+    expect(append("e", 1, 0, "change"), OUTCOME_OK);
+    const struct op *op = expect(accept_fresh(2, "k"), OUTCOME_CACHED);
+    cr_assert(!op->changed && number_of(&only(op)->id) == 1);
+    expect_same_bytes(only(op)->run, run_of(1));
+    expect_same_bytes(only(op)->changes, bytes_str("change"));
+    leased("e", 1, 5);
+    cr_assert(only(expect(accept_fresh(2, "k"), OUTCOME_CACHED))->state == ENTRY_LEASED);
+    expect(get("e", 2), OUTCOME_ABSENT);
+}
+
+FRESH_CASE(accept_fresh, repeat_is_ok)
+{
+    expect(accept_fresh(1, "k"), OUTCOME_OK);
+    cr_assert(!expect(accept_fresh(1, "k"), OUTCOME_OK)->changed);
+    cr_assert(buffer_stats()->buffer->queued == 1);
+}
+
+FRESH_CASE(accept_fresh, of_many_together_with_one_key_one_is_accepted)
+{
+    struct waiting *all[20];
+    for (unsigned i = 0; i < 20; i++) all[i] = submit_fresh(i + 1, i % 2 ? "a" : "b");
+    world_settle(&world);
+    unsigned accepted = 0;
+    for (unsigned i = 0; i < 20; i++) {
+        const struct op *op = all[i]->op;
+        accepted += op->out.outcome == OUTCOME_OK;
+        if (op->out.outcome == OUTCOME_OK) continue;
+        cr_assert(number_of(&only(expect(op, OUTCOME_CACHED))->id) % 2 == (i + 1) % 2);
+    }
+    cr_assert(accepted == 2 && buffer_stats()->buffer->queued == 2, "%u", accepted);
+}
+
+FRESH_CASE(accept_fresh, what_is_claimed_is_not)
+{
+    expect(claim_run("k", 1), OUTCOME_CLAIMED);
+    expect_refused(1, "k");
+    world_advance(&world, LEASE_MS);
+    expect_refused(1, "k");
+    expect(claim_run("k", 2), OUTCOME_CLAIMED);
+    expect_refused(1, "k");
+}
+
+FRESH_CASE(accept_fresh, what_is_published_is_not_until_that_is_over)
+{
+    expect(claim_run("k", 1), OUTCOME_CLAIMED);
+    expect(ask_key(VERB_PUBLISH, claim_key("k"), with_value(1, "done")), OUTCOME_OK);
+    world_advance(&world, RETAIN_MS - 1);
+    expect_refused(1, "k");
+    world_advance(&world, 1);
+    expect(accept_fresh(1, "k"), OUTCOME_OK);
+}
+
+FRESH_CASE(accept_fresh, what_is_forgotten_is_again)
+{
+    expect(claim_run("k", 1), OUTCOME_CLAIMED);
+    expect_refused(1, "k");
+    expect(ask_key(VERB_RELEASE, claim_key("k"), owner(1)), OUTCOME_OK);
+    expect(accept_fresh(1, "k"), OUTCOME_OK);
+}
+
+FRESH_CASE(accept_fresh, written_and_kept_has_its_key)
+{
+    expect(accept_fresh(1, "k"), OUTCOME_OK);
+    written("e", 1);
+    expect_refused(2, "k");
+    expect(accept_fresh(1, "k"), OUTCOME_IN_PROGRESS);
+    world_advance(&world, WRITTEN_KEEP_MS - 1);
+    expect_refused(2, "k");
+    world_advance(&world, 1);
+    expect(accept_fresh(2, "k"), OUTCOME_OK);
+    cr_assert(number_of(&only(get_by_key("e", "k"))->id) == 2);
+}
+
+FRESH_CASE(accept_fresh, key_that_was_let_go_is_free_but_the_id_is_not)
+{
+    expect(accept_fresh(1, "k"), OUTCOME_OK);
+    expect(append_freeing("e", 1, 0, "freed"), OUTCOME_OK);
+    expect(accept_fresh(1, "k"), OUTCOME_IN_PROGRESS);
+    expect(accept_fresh(1, "other"), OUTCOME_IN_PROGRESS);
+    expect(get_by_key("e", "other"), OUTCOME_ABSENT);
+    expect(accept_fresh(2, "k"), OUTCOME_OK);
+    cr_assert(number_of(&only(get_by_key("e", "k"))->id) == 2);
+}
+
+FRESH_CASE(accept_fresh, those_with_and_without_a_claim_may_come_together)
+{
+    struct key key = claim_key("mine");
+    struct request in = with_value(1, "run 1");
+    expect(claim_run("mine", 1), OUTCOME_CLAIMED);
+    expect(claim_run("theirs", 2), OUTCOME_CLAIMED);
+    struct waiting *mine = submit_buffer(VERB_ACCEPT, entry_ask("e", 1, "mine"), &key, &in);
+    struct waiting *late = submit_fresh(2, "mine"), *busy = submit_fresh(3, "theirs");
+    struct waiting *new = submit_fresh(4, "new");
+    world_settle(&world);
+    expect(mine->op, OUTCOME_OK);
+    expect(late->op, OUTCOME_CACHED);
+    expect(busy->op, OUTCOME_IN_PROGRESS);
+    expect(new->op, OUTCOME_OK);
+    expect_entries(drain(5, 10, 0), "e", "1 4");
+}

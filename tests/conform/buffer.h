@@ -30,6 +30,13 @@
     ASKING_CASE_ON(suite, name, redis_cluster, "redis-cluster", CAP_BUFFER)                    \
     static void suite##_##name(void)
 
+#define FRESH_CASE(suite, name)                                                                \
+    static void suite##_##name(void);                                                          \
+    ASKING_CASE_ON(suite, name, redis, "redis", CAP_FRESH)                                     \
+    ASKING_CASE_ON(suite, name, redis_cluster, "redis-cluster", CAP_FRESH)                     \
+    ASKING_CASE_ON(suite, name, tiered_fleet, "tiered-fleet", CAP_FRESH)                       \
+    static void suite##_##name(void)
+
 #define GATE_CASE(suite, name)                                                                 \
     static void suite##_##name(void);                                                          \
     ASKING_CASE_ON(suite, name, memory, "memory", CAP_GATE)                                    \

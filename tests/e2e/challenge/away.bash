@@ -61,6 +61,8 @@ frozen() {
     first=$id
     is_ "buffered" "$(member source)" buffer
     kill -STOP "$ONCE_TEST_REDIS_PID"
+    trigger a '{"idempotencyKey":"new"}' # known to be diverted, which cannot be now
+    is_ "a new one" "$code $(member degraded) $(member source)" "200 true ledger"
     for i in 1 2 3 4 5 6 7 8; do
         began=$(now_ms)
         trigger "$([ $((i % 2)) = 0 ] && echo a || echo b)" '{"idempotencyKey":"k"}'

@@ -38,6 +38,8 @@ room rough
 if [ $planes = fleet ]; then
     ledger_outage
     frozen
+    room stores
+    pair --drainer off
     store_crash
     flushed
 else
