@@ -102,11 +102,11 @@ export class Report {
     return Object.fromEntries(this.rows.map((row) => [row.name, this.#rowJson(row)]));
   }
 
-  // Exit status.
+  // Exit status. What was measured shortly is not judged.
   end() {
     const far = this.rows.some((row) => row.verdict.startsWith(farOff));
     if (far) console.error("a target was missed by more than a factor of two");
     if (this.rows.length === 0) console.error("nothing of that name");
-    return far || this.rows.length === 0 ? 1 : 0;
+    return (far && !process.env.QUICK) || this.rows.length === 0 ? 1 : 0;
   }
 }

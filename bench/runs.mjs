@@ -135,7 +135,7 @@ async function acceptRows() {
   report.add({
     name: "accept", what: `triggers into the buffer, ${clients} in flight`, unit: "/s", ours: rates(s.ours), peer: rates(s.peer),
     against: `trigger.dev redis-worker: MollifierBuffer.accept, ${clients} in flight`, target: { ratio: 2 }, notes: latency(s.ours),
-    binds: "redis-server, which is asked for more than the accept,",
+    binds: "the one thread of redis-server, behind a look into PostgreSQL,",
   });
 }
 
