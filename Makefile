@@ -178,6 +178,12 @@ $(BUILD)/bench/growth: $(call obj,$(growth_src)) $(internal)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(LDFLAGS_ALL) $^ $(LIBS) -o $@
 
+# Whoever gives flags of their own gets other figures.
+$(BUILD)/obj/bench/check/main.o: DEFS += -DBUILT_WITH_FLAGS='"$(strip $(CPPFLAGS) $(CFLAGS) $(SANFLAGS))"'
+$(BUILD)/bench/check: $(call obj,$(wildcard bench/check/*.c)) $(support_obj) $(daemon_lib) $(internal)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(LDFLAGS_ALL) $(filter %.o,$^) $(daemon_lib) $(internal) $(LIBS) $(CLI_LIBS) -o $@
+
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)
 
 # ---- commands ----------------------------------------------------------------------------------
@@ -241,6 +247,11 @@ bench: packages-test packages-bench ## ratios against baselines and peers of the
 	@$(MAKE) --no-print-directory -j2 $(BUILD)/bench/core $(BUILD)/bench/fleet $(BUILD)/bench/pairs $(BUILD)/bench/triggers \
 		$(BUILD)/bench/limits $(BUILD)/bench/growth $(BUILD)/once
 	@bench/run $(BUILD)/bench $(ONLY)
+
+.PHONY: bench-check
+bench-check: packages-test ## instructions per operation against the figures that are checked in; UPDATE=1 writes them
+	@$(MAKE) --no-print-directory -j2 $(BUILD)/bench/check
+	@bench/check/run $(BUILD) $(UPDATE)
 
 .PHONY: bench-docs
 bench-docs: ## the numbers of the last `make bench` into docs/performance.md, and its chart

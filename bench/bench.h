@@ -46,10 +46,11 @@ struct row {
     const struct samples *ours, *baseline;
     const char *baseline_what;
     struct target target;
+    const char *binds; /* what keeps it from being better; said where the target is missed */
 };
 
 void report(const struct row *row);
-int report_end(bool json); /* exit status */
+int report_end(bool json); /* exit status; with QUICK in the environment nothing is judged */
 
 int64_t now_ns(void); /* CLOCK_MONOTONIC: the same for every process of this machine */
 double per_second(uint64_t count, int64_t since_ns);

@@ -4,6 +4,7 @@ import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import { execFileSync } from "node:child_process";
 import { availableParallelism, cpus } from "node:os";
 import { join } from "node:path";
+import { parts } from "./parts.mjs";
 import { number } from "./report.mjs";
 
 const [dir, page] = process.argv.slice(2);
@@ -15,15 +16,16 @@ function line({ what, unit, ours, baseline, against, ratio, target, verdict }) {
     spread(ours),
     baseline ? `${spread(baseline)}: ${against}` : "",
     ratio ? ratio.toPrecision(2) : "",
-    target ? `${target}: ${verdict}` : "",
+    target ?? "",
+    verdict ?? "",
   ];
   return `| ${cells.join(" | ")} |`;
 }
 
-const heads = { limits: "| what | ours | the limit | how near | target |" };
+const heads = { limits: "| what | ours | the limit | how near | target | verdict |" };
 
-function table(rows, head = "| what | ours | baseline or peer | ratio | target |") {
-  return [head, "|---|---|---|---|---|", ...rows.map(line)].join("\n");
+function table(rows, head = "| what | ours | baseline or peer | ratio | target | verdict |") {
+  return [head, "|---|---|---|---|---|---|", ...rows.map(line)].join("\n");
 }
 
 // Rows that say in their notes where they belong: { grid: [table, line, column], cell }.
@@ -67,7 +69,7 @@ function put(text, name, content) {
 }
 
 let text = put(readFileSync(page, "utf8"), "machine", machine());
-for (const name of ["core", "fleet", "doors", "runs", "peers", "limits", "growth"]) {
+for (const name of parts) {
   const file = join(dir, `${name}.json`);
   if (existsSync(file)) text = put(text, name, tables(name, Object.values(JSON.parse(readFileSync(file, "utf8")))));
 }

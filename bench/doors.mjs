@@ -1,11 +1,11 @@
-// doors.mjs ONCE PAIRS [ONLY] [--json FILE] - the daemon beside servers that people know.
+// doors.mjs ONCE PAIRS [ONLY] [--json FILE] [--rounds N] [--seconds S] - the daemon beside servers that people know.
 //
 // ONCE is the command, PAIRS is bench/pairs as they were built. Starts private servers on loopback
 // (redis-server and nginx besides ours), measures in turns (A B A B ...) with the same settings of the
 // same load generator, and prints one table. ONLY is resp, http or daemon.
 import { execFileSync, spawn } from "node:child_process";
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
-import { createServer } from "node:net";
+import { connect, createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { createInterface } from "node:readline";
@@ -14,13 +14,13 @@ import { Report } from "./report.mjs";
 
 const { values: options, positionals } = parseArgs({
   allowPositionals: true,
-  options: { json: { type: "string" } },
+  options: { json: { type: "string" }, rounds: { type: "string", default: "3" }, seconds: { type: "string", default: "2" } },
 });
 const [once, pairs, only] = positionals;
 const here = import.meta.dirname ?? dirname(new URL(import.meta.url).pathname);
-const rounds = 3;
-const seconds = 3;
-const report = new Report();
+const rounds = Number(options.rounds);
+const seconds = Number(options.seconds);
+const report = new Report(options.json, Boolean(only));
 const work = mkdtempSync(join(tmpdir(), "once-doors-"));
 const children = new Set();
 
@@ -104,7 +104,7 @@ function redisBenchmark(port, requests, ...command) {
 }
 
 function wrk(port, ...more) {
-  const text = run("wrk", ["-t", 1, "-c", 64, "-d", `${seconds}s`, ...more, `http://127.0.0.1:${port}/`]);
+  const text = run("wrk", ["-t", 1, "-c", 64, "-d", `${Math.ceil(seconds)}s`, ...more, `http://127.0.0.1:${port}/`]);
   if (/Non-2xx|Socket errors/.test(text)) throw new Error(text);
   return Number(text.match(/Requests\/sec:\s+([\d.]+)/)[1]);
 }
@@ -124,7 +124,7 @@ const rssKb = (pid) => Number(readFileSync(`/proc/${pid}/status`, "utf8").match(
 
 async function resp() {
   const [ours, redis] = [await startOnce("--ledger", "none"), await startRedis()];
-  const requests = 600000;
+  const requests = Math.ceil(200000 * seconds);
   report.add({
     name: "resp_claim", what: "claims over RESP, -P 16", unit: "/s",
     ...inTurns(
@@ -132,6 +132,7 @@ async function resp() {
       () => (redisCli(redis.port, "flushall"), redisBenchmark(redis.port, requests, "SET", "k:__rand_int__", "v", "NX", "GET", "PX", 30000)),
     ),
     against: "redis-server, SET k v NX GET PX, same redis-benchmark", target: { ratio: 1.2 },
+    binds: "reading and writing sockets, as for redis-server,",
   });
   await Promise.all([stop(ours.child), stop(redis.child)]);
 }
@@ -144,13 +145,33 @@ async function http() {
     name: "http_replay", what: "replays over HTTP, 64 connections", unit: "/s",
     ...inTurns(() => wrk(ours.http, "-s", join(here, "replay.lua")), () => wrk(nginx.port)),
     against: "nginx, return 200, one worker, same wrk", target: { ratio: 0.6 },
+    binds: "a request that is carried out, not only read,",
   });
   await Promise.all([stop(ours.child), stop(nginx.child)]);
+}
+
+const idleConnections = 4000;
+
+// Half of them at each door. The doors accept in order: when the last one is answered, all are there.
+async function bytesPerConnection({ child, resp, http }) {
+  const before = rssKb(child.pid);
+  const sockets = [];
+  for (let i = 0; i < idleConnections; i++) {
+    const socket = connect(i % 2 ? resp : http, "127.0.0.1");
+    await new Promise((resolve, reject) => socket.once("connect", resolve).once("error", reject));
+    sockets.push(socket);
+  }
+  redisCli(resp, "ping");
+  await (await fetch(`http://127.0.0.1:${http}/livez`)).text();
+  const bytes = ((rssKb(child.pid) - before) * 1024) / idleConnections;
+  for (const socket of sockets) socket.destroy();
+  return bytes;
 }
 
 async function daemon() {
   const idle = await startOnce("--data", join(work, "idle"));
   report.add({ name: "daemon_rss", what: "memory of the idle daemon", unit: "KiB", ours: [rssKb(idle.child.pid)], target: { atMost: 20480 } });
+  report.add({ name: "connection_rss", what: `memory of an idle connection, of ${idleConnections}`, unit: "bytes", ours: [await bytesPerConnection(idle)], target: { atMost: 2048 } });
   await stop(idle.child);
   const sample = (clients) => async (round) => {
     const d = await startOnce("--data", join(work, `pairs-${clients}-${round}`));
@@ -163,17 +184,15 @@ async function daemon() {
     for (let round = 0; round < rounds; round++) rates.push(await sample(clients)(round));
     report.add({
       name: `durable_pairs_${clients}`, what: `durable claim+publish over RESP, ${clients} clients`, unit: "/s", ours: rates,
-      target: clients === 256 ? { atLeast: 20000 } : undefined,
+      target: clients === 256 ? { atLeast: 20000 } : undefined, binds: "the flush of the disk",
     });
   }
 }
 
 const groups = { resp, http, daemon };
-try {
-  for (const [name, group] of Object.entries(groups)) if (!only || only === name) await group();
-} finally {
+process.on("exit", () => { // also after an error that nobody has caught
   for (const child of children) child.kill("SIGKILL");
   rmSync(work, { recursive: true, force: true });
-}
-if (options.json) writeFileSync(options.json, `${JSON.stringify(report.json(), null, 1)}\n`);
+});
+for (const [name, group] of Object.entries(groups)) if (!only || only === name) await group();
 process.exitCode = report.end();

@@ -118,7 +118,8 @@ void bench_durable(void)
     report(&(struct row){ "durable_50", "durable claims, 50 in flight", "/s", &fifty, &plain,
                           against, NO_TARGET });
     report(&(struct row){ "durable_256", "durable claims, 256 in flight", "/s", &many, &plain,
-                          against, RATIO_AT_LEAST(8) });
+                          against, RATIO_AT_LEAST(8),
+                          "the processor, as flushes are shared," });
     report(&(struct row){ "durable_256_publish", "durable claim + publish, 256 in flight", "/s",
                           &both, &plain, against, NO_TARGET });
     report(&(struct row){ "durable_256_disk", "durable claims, 256 in flight", "/s", &many,

@@ -1,12 +1,11 @@
-// fleet.mjs PROGRAM PEERS [ONLY] [--json FILE] - once on real servers, beside what people use today.
+// fleet.mjs PROGRAM PEERS [ONLY] [--json FILE] [--rounds N] [--seconds S] - once on real servers, beside what people use today.
 //
 // PROGRAM is bench/fleet as it was built, PEERS a copy of bench/peers with its packages installed.
 // Starts a private redis-server (no persistence) and PostgreSQL (every commit flushed), measures ours
 // and the peer in turns (A B A B ...), and prints one table: medians with their spread, and ratios
-// that are medians of the ratios of the rounds. ONLY is redis, postgres, tiered or burst. Exit status 0
+// that are medians of the ratios of the rounds. ONLY is redis, burst, hung, postgres or tiered. Exit status 0
 // unless a target is missed by more than a factor of two, which noise does not explain.
 import { execFileSync, spawn } from "node:child_process";
-import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
 import { parseArgs } from "node:util";
@@ -16,12 +15,12 @@ import { clean, pgbench, serverCpuUs, startServers } from "./servers.mjs";
 
 const { values: options, positionals } = parseArgs({
   allowPositionals: true,
-  options: { json: { type: "string" } },
+  options: { json: { type: "string" }, rounds: { type: "string", default: "3" }, seconds: { type: "string", default: "1.5" } },
 });
 const [program, peers, only] = positionals;
-const rounds = 3;
-const seconds = 2.5;
-const report = new Report();
+const rounds = Number(options.rounds);
+const seconds = Number(options.seconds);
+const report = new Report(options.json, Boolean(only));
 
 // ---- samples -----------------------------------------------------------------------------------
 
@@ -157,12 +156,56 @@ async function burstRows() {
   report.add({ name: "burst_commands", what: `${each}, all commands`, unit: "", ours: a.commands, peer: b.commands, against: peer, target: { atMost: 1 }, notes });
 }
 
+// ---- Redis that does not answer ---------------------------------------------------------------
+
+const callsHung = 20;
+
+async function claimMs(owner, key) {
+  const start = performance.now();
+  owner.say(`claim ${key}`);
+  await owner.hear("claimed");
+  const took = performance.now() - start;
+  owner.say("publish");
+  await owner.hear("published");
+  return took;
+}
+
+async function hungRound(result) {
+  clean(servers, "claims");
+  const owner = new Role(program, ["owner", servers.redis, servers.postgres]);
+  await owner.hear("ready");
+  const some = async (kind) => {
+    const took = [];
+    for (let i = 0; i < callsHung; i++) took.push(await claimMs(owner, `${kind}-${i}`));
+    return median(took);
+  };
+  await some("warm");
+  result.healthy.push(await some("healthy"));
+  process.kill(servers.redisPid, "SIGSTOP");
+  try {
+    result.first.push((await claimMs(owner, "first")) - result.healthy.at(-1));
+    result.later.push(await some("later"));
+  } finally {
+    process.kill(servers.redisPid, "SIGCONT");
+  }
+  await owner.end();
+}
+
+async function hungRows() {
+  const result = { healthy: [], first: [], later: [] };
+  for (let round = 0; round < rounds; round++) await hungRound(result);
+  const binds = "the deadline of coord, 100 ms,";
+  report.add({ name: "hung_first", what: "redis + postgres, redis hung: first claim, +", unit: "ms", ours: result.first, target: { atMost: 150 }, binds });
+  report.add({ name: "hung_later", what: "redis + postgres, redis hung: later claims", unit: "ms", ours: result.later, peer: result.healthy, against: "the same claim while redis answers" });
+}
+
 // ---- groups ------------------------------------------------------------------------------------
 
 function redisRows() {
   const against = "trigger.dev redis-worker: claimIdempotency + publishClaim";
   for (const n of [50, 256]) {
-    const row = { name: `redis_pairs_${n}`, what: `redis: claim + publish, ${n} in flight`, against, target: { ratio: 6 } };
+    const binds = "what a step costs the one thread of redis-server";
+    const row = { name: `redis_pairs_${n}`, what: `redis: claim + publish, ${n} in flight`, against, target: { ratio: 6 }, binds };
     rateRow(row, servers.redisPid, ours("pairs", n, { redis: servers.redis }), mollifier(n));
   }
   const row = { name: "redis_replay_256", what: "redis: replay of an answer, 256 in flight", against: "trigger.dev redis-worker: claimIdempotency" };
@@ -173,8 +216,9 @@ function postgresRows() {
   ours("pairs", 1, { postgres: servers.postgres })(); // makes the schema
   const against = "pgbench -M prepared -c 32: one-row INSERTs, same table";
   for (const n of [64, 256]) {
-    const row = { name: `postgres_pairs_${n}`, what: `postgres: claim + publish, ${n} in flight`, against, target: { ratio: 3 } };
-    rateRow(row, servers.postgresPid, ours("pairs", n, { postgres: servers.postgres }), pgbench(servers, 32, 3));
+    const binds = "what a transaction costs the server";
+    const row = { name: `postgres_pairs_${n}`, what: `postgres: claim + publish, ${n} in flight`, against, target: { ratio: 3 }, binds };
+    rateRow(row, servers.postgresPid, ours("pairs", n, { postgres: servers.postgres }), pgbench(servers, 32, Math.ceil(seconds)));
   }
   const row = { name: "postgres_replay_256", what: "postgres: replay of an answer, 256 in flight" };
   rateRow(row, servers.postgresPid, ours("replay", 256, { postgres: servers.postgres }));
@@ -187,7 +231,7 @@ function tieredRows() {
   }
 }
 
-const groups = { redis: redisRows, burst: burstRows, postgres: postgresRows, tiered: tieredRows };
+const groups = { redis: redisRows, burst: burstRows, hung: hungRows, postgres: postgresRows, tiered: tieredRows };
 
 const servers = startServers();
 try {
@@ -195,5 +239,4 @@ try {
 } finally {
   servers.stop();
 }
-if (options.json) writeFileSync(options.json, `${JSON.stringify(report.json(), null, 1)}\n`);
 process.exitCode = report.end();

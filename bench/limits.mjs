@@ -13,13 +13,13 @@ import { clean, killDaemons, pgbench, startOnce, startServers } from "./servers.
 
 const { values: options, positionals } = parseArgs({
   allowPositionals: true,
-  options: { json: { type: "string" }, rounds: { type: "string", default: "3" }, seconds: { type: "string", default: "0.6" } },
+  options: { json: { type: "string" }, rounds: { type: "string", default: "3" }, seconds: { type: "string", default: "0.5" } },
 });
 const [build] = positionals;
 const once = join(build, "../once");
 const rounds = Number(options.rounds);
 const seconds = Number(options.seconds);
-const report = new Report();
+const report = new Report(options.json);
 
 // ---- samples -----------------------------------------------------------------------------------
 
@@ -50,15 +50,19 @@ function redisBenchmark(port, perSecond, ...command) {
 
 // ---- rows --------------------------------------------------------------------------------------
 
-async function near(name, what, ours, against, theirs) {
-  const row = { name, what, unit: "/s", ours: [], peer: [], against };
+// All that one limit binds, in turns with it: [[name, what, sample, against], ...].
+async function near(limit, figures) {
+  const rows = figures.map(([name, what, , against]) => ({ name, what, unit: "/s", ours: [], peer: [], against }));
   for (let round = 0; round < rounds; round++) {
-    for (const [samples, sample] of [[row.ours, ours], [row.peer, theirs]]) {
+    for (const [i, [, , sample]] of figures.entries()) {
       clean(servers, "claims", "runs", "bench_rows");
-      samples.push(await sample());
+      rows[i].ours.push(await sample());
     }
+    clean(servers, "claims", "runs", "bench_rows");
+    const most = await limit();
+    for (const row of rows) row.peer.push(most);
   }
-  report.add(row);
+  for (const row of rows) report.add(row);
 }
 
 async function rows() {
@@ -75,18 +79,46 @@ async function rows() {
     await door.stop();
     return rate;
   };
-  const onRedis = "the same redis-benchmark at redis-server";
-  await near("near_disk_1", "SQLite: claims, 1 in flight", durable(1), "the disk: fdatasync of one page", limit("sync", servers.dir));
-  await near("near_disk_256", "SQLite: claims, 256 in flight", durable(256), "the disk: fdatasync of one page; claims per flush", limit("sync", servers.dir));
-  await near("near_loopback", "daemon: claims over RESP, 1 in flight", limit("claim", d.resp), "loopback: one byte there and back over TCP", limit("loopback"));
-  await near("near_loopback_redis", "Redis: claims, 1 in flight", claims(1, coord, "none"), "redis-server: PING, 1 in flight", limit("ping", redisPort()));
-  await near("near_ping", "daemon: claims over RESP, -P 16",
-    redisBenchmark(d.resp, 400000, "ONCE.CLAIM", "bench", "k:__rand_int__", "LEASE", 30000, "WAIT", 0), `${onRedis}: PING`, redisBenchmark(redisPort(), 400000, "PING"));
-  await near("near_set", "Redis: claims, 256 in flight", claims(256, coord, "none"), "redis-server: SET k v NX PX, redis-benchmark -P 16",
-    redisBenchmark(redisPort(), 400000, "SET", "k:__rand_int__", "v", "NX", "PX", 30000));
-  await near("near_row_1", "PostgreSQL: claims, 1 in flight", claims(1, "none", servers.postgres), "pgbench -M prepared -c 1: one-row INSERTs, same table", oneRow(1));
-  await near("near_row_256", "PostgreSQL: claims, 256 in flight", claims(256, "none", servers.postgres), "pgbench -M prepared -c 32: one-row INSERTs, same table", oneRow(32));
-  await near("near_trigger", "PostgreSQL: durable triggers, 256 clients", triggers, "pgbench -M prepared -c 32: one-row INSERTs, a table of claims", oneRow(32));
+  // Gate tripped, nobody drains.
+  const buffered = async () => {
+    const gate = ["--gate-threshold", "1", "--gate-hold", "1h", "--drainer", "off"];
+    const door = await startOnce(once, "--ledger", servers.postgres, "--coord", coord, ...gate);
+    for (let i = 0; i < 2; i++) text("redis-cli", "-p", door.resp, "ONCE.TRIGGER", "bench", "{}");
+    const rate = rateOf("triggers", "load", door.resp, 8, 32, seconds, "buffer");
+    await door.stop();
+    return rate;
+  };
+  const pairs = async () => {
+    const dir = mkdtempSync(join(servers.dir, "daemon-"));
+    const door = await startOnce(once, "--data", dir);
+    const rate = rateOf("pairs", door.resp, 256, seconds);
+    await door.stop();
+    rmSync(dir, { recursive: true });
+    return rate;
+  };
+  const disk = "the disk: fdatasync of one page";
+  const set = "redis-server: SET k v NX PX, redis-benchmark -P 16";
+  const row = "pgbench -M prepared -c 32: one-row INSERTs";
+  const claim = ["ONCE.CLAIM", "bench", "k:__rand_int__", "LEASE", 30000, "WAIT", 0];
+  await near(limit("sync", servers.dir), [
+    ["near_disk_1", "SQLite: claims, 1 in flight", durable(1), disk],
+    ["near_disk_256", "SQLite: claims, 256 in flight", durable(256), `${disk}; claims per flush`],
+    ["near_disk_daemon", "daemon on SQLite: claim + publish, 256 clients", pairs, `${disk}; pairs per flush`],
+  ]);
+  await near(limit("loopback"), [["near_loopback", "daemon: claims over RESP, 1 in flight", limit("claim", d.resp), "loopback: one byte there and back over TCP"]]);
+  await near(limit("ping", redisPort()), [["near_loopback_redis", "Redis: claims, 1 in flight", claims(1, coord, "none"), "redis-server: PING, 1 in flight"]]);
+  await near(redisBenchmark(redisPort(), 400000, "PING"), [
+    ["near_ping", "daemon: claims over RESP, -P 16", redisBenchmark(d.resp, 400000, ...claim), "the same redis-benchmark at redis-server: PING"],
+  ]);
+  await near(redisBenchmark(redisPort(), 400000, "SET", "k:__rand_int__", "v", "NX", "PX", 30000), [
+    ["near_set", "Redis: claims, 256 in flight", claims(256, coord, "none"), set],
+    ["near_accept", "triggers into the buffer on Redis, 256 in flight", buffered, set],
+  ]);
+  await near(oneRow(1), [["near_row_1", "PostgreSQL: claims, 1 in flight", claims(1, "none", servers.postgres), "pgbench -M prepared -c 1: one-row INSERTs, same table"]]);
+  await near(oneRow(32), [
+    ["near_row_256", "PostgreSQL: claims, 256 in flight", claims(256, "none", servers.postgres), `${row}, same table`],
+    ["near_trigger", "PostgreSQL: durable triggers, 256 clients", triggers, `${row}, a table of claims`],
+  ]);
   await d.stop();
 }
 
@@ -97,5 +129,4 @@ try {
   killDaemons();
   servers.stop();
 }
-if (options.json) report.save(options.json);
 process.exitCode = report.end();

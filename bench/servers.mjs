@@ -34,8 +34,8 @@ export function startServers() {
     postgresPid: Number(get("POSTGRES_PID")),
   };
   servers.redisCli = (...args) => execFileSync("redis-cli", ["-u", servers.redis, ...args], { encoding: "utf8" });
-  servers.psql = (sql) =>
-    execFileSync("psql", ["-XqAt", "-v", "ON_ERROR_STOP=1", "-d", servers.postgres, "-c", sql], { encoding: "utf8" });
+  servers.psql = (...statements) =>
+    execFileSync("psql", ["-XqAt", "-v", "ON_ERROR_STOP=1", "-d", servers.postgres, ...statements.flatMap((sql) => ["-c", sql])], { encoding: "utf8" });
   servers.stop = () => execFileSync(join(here, "../tests/servers"), ["stop", dir]);
   return servers;
 }
@@ -45,9 +45,11 @@ export function startServers() {
 export function clean({ redisCli, psql }, ...names) {
   redisCli("flushall", "sync");
   const list = names.map((name) => `'${name}'`).join(", ");
-  const tables = psql(`SELECT quote_ident(schemaname) || '.' || quote_ident(tablename) FROM pg_tables WHERE tablename IN (${list})`);
-  for (const table of tables.split("\n").filter(Boolean)) psql(`TRUNCATE ${table}`);
-  psql("CHECKPOINT");
+  const truncate = `DO $$ DECLARE t record; BEGIN
+    FOR t IN SELECT schemaname, tablename FROM pg_tables WHERE tablename IN (${list}) LOOP
+      EXECUTE format('TRUNCATE %I.%I', t.schemaname, t.tablename);
+    END LOOP; END $$`;
+  psql(truncate, "CHECKPOINT");
 }
 
 // One-row INSERTs into a table with the same columns and indexes as the ledger's own, which is there
@@ -103,3 +105,4 @@ export async function startOnce(once, ...args) {
 export function killDaemons() {
   for (const child of daemons) child.kill("SIGKILL");
 }
+process.on("exit", killDaemons); // also after an error that nobody has caught

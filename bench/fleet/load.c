@@ -11,7 +11,7 @@
 
 enum { REPLAY_KEYS = 20000 };
 
-static const int64_t warm_ns = 500 * INT64_C(1000000);
+static const int64_t warm_ns = 250 * INT64_C(1000000);
 static const uint64_t no_count = UINT32_MAX;
 
 static uint64_t fresh_keys(void)
