@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { GATE_MODE, GATE_THRESHOLD, GATE_WINDOW, GATE_HOLD, GATE_END };
+enum { GATE_MODE, GATE_THRESHOLD, GATE_WINDOW, GATE_HOLD, GATE_WEIGHT, GATE_END };
 enum { SET_TRIES_MAX = 5, LEASE_MS = 5000, WAIT_MS = 5000 };
 
 static const struct option gate_options[] = {
@@ -26,6 +26,8 @@ static const struct option gate_options[] = {
                       .help = "set: how long it looks back" },
     [GATE_HOLD] = { "hold", .kind = OPTION_DURATION, .value = "D",
                     .help = "set: how long it diverts after the last one that was too many" },
+    [GATE_WEIGHT] = { "weight", .kind = OPTION_COUNT, .value = "N",
+                      .help = "set: how many parts of what is drained the env gets, 1 to 100" },
     [GATE_END] = { 0 },
 };
 
@@ -51,14 +53,17 @@ static int print_setting(struct gate_call *call, const char *env, const struct g
 {
     char window[DURATION_TEXT_BYTES], hold[DURATION_TEXT_BYTES];
     if (call->cli->json)
-        return print_json(stdout, json_pack("{s:s, s:s, s:I, s:I, s:I}", "env", env, "mode",
-                                            s->mode, "threshold", (json_int_t)s->threshold,
-                                            "window_ms", (json_int_t)s->window_ms, "hold_ms",
-                                            (json_int_t)s->hold_ms));
+        return print_json(stdout,
+                          json_pack("{s:s, s:s, s:I, s:I, s:I, s:I}", "env", env, "mode",
+                                    s->mode, "threshold", (json_int_t)s->threshold, "window_ms",
+                                    (json_int_t)s->window_ms, "hold_ms", (json_int_t)s->hold_ms,
+                                    "weight", (json_int_t)s->weight));
     if (call->shown++ == 0)
-        printf("%-6s  %9s  %8s  %8s  ENV\n", "MODE", "THRESHOLD", "WINDOW", "HOLD");
-    printf("%-6s  %9lld  %8s  %8s  %s\n", s->mode, (long long)s->threshold,
-           format_duration(s->window_ms, window), format_duration(s->hold_ms, hold), env);
+        printf("%-6s  %9s  %8s  %8s  %6s  ENV\n", "MODE", "THRESHOLD", "WINDOW", "HOLD",
+               "WEIGHT");
+    printf("%-6s  %9lld  %8s  %8s  %6lld  %s\n", s->mode, (long long)s->threshold,
+           format_duration(s->window_ms, window), format_duration(s->hold_ms, hold),
+           (long long)s->weight, env);
     return STATUS_OK;
 }
 
@@ -184,6 +189,7 @@ static void take_options(const struct option_value *values, struct gate_setting 
     if (values[GATE_THRESHOLD].given) s->threshold = values[GATE_THRESHOLD].number;
     if (values[GATE_WINDOW].given) s->window_ms = values[GATE_WINDOW].number;
     if (values[GATE_HOLD].given) s->hold_ms = values[GATE_HOLD].number;
+    if (values[GATE_WEIGHT].given) s->weight = values[GATE_WEIGHT].number;
 }
 
 static int gate_set(struct gate_call *call)
@@ -256,8 +262,9 @@ static int check(const struct gate_call *call, const struct action *action)
         return STATUS_USAGE;
     }
     if (says_what(args->values) != action->sets) {
-        cli_error(action->sets ? "gate set: say what: --mode, --threshold, --window or --hold"
-                               : "gate %s takes no options of 'gate set'",
+        cli_error(action->sets
+                      ? "gate set: say what: --mode, --threshold, --window, --hold or --weight"
+                      : "gate %s takes no options of 'gate set'",
                   action->name);
         return STATUS_USAGE;
     }
@@ -293,8 +300,9 @@ const struct command gate_command = {
     .details =
         "More than THRESHOLD triggers of an env within WINDOW are a burst: from then on, and\n"
         "until HOLD after the last one that was too many, its triggers are accepted into the\n"
-        "buffer. What is not said with 'set' stays as it is set, or is: on, 100, 200ms, "
-        "500ms.\n"
+        "buffer. Of what is drained from there, an env of weight 3 gets three times as much\n"
+        "as one of weight 1. What is not said with 'set' stays as it is set, or is: on, 100,\n"
+        "200ms, 500ms, 1.\n"
         "It is kept in the ledger, in the scope once/gate; every daemon looks there every two\n"
         "seconds, and it counts more than the daemon's own settings. 'reset' ends that.\n\n"
         "  once gate set production --threshold 500\n"

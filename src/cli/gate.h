@@ -1,5 +1,5 @@
 /* gate.h - what an operator says about the gate of an env, and how that is kept: the answer of the
- * key ENV in the scope once/gate, "on 500 200 500". Daemons look there every two seconds. */
+ * key ENV in the scope once/gate, "on 500 200 500 1". Daemons look there every two seconds. */
 #ifndef CLI_GATE_H
 #define CLI_GATE_H
 
@@ -13,16 +13,17 @@ enum {
     GATE_TEXT_BYTES = 80,
     GATE_ENV_BYTES_MAX = 64,
     GATE_SETTING_THRESHOLD_MAX = 100000,
-    GATE_SETTING_MS_MAX = 3600000
+    GATE_SETTING_MS_MAX = 3600000,
+    GATE_SETTING_WEIGHT_MAX = 100
 };
 
 struct gate_setting {
     char mode[GATE_MODE_BYTES]; /* on, shadow, off */
-    int64_t threshold, window_ms, hold_ms;
+    int64_t threshold, window_ms, hold_ms, weight;
 };
 #define GATE_SETTING_INIT                                                                      \
     {                                                                                          \
-        .mode = "on", .threshold = 100, .window_ms = 200, .hold_ms = 500                       \
+        .mode = "on", .threshold = 100, .window_ms = 200, .hold_ms = 500, .weight = 1          \
     }
 
 /* Could a daemon use it? If not, the text names the option. */

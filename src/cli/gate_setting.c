@@ -24,6 +24,8 @@ int gate_setting_check(const struct gate_setting *s, struct err *reterr)
     if (s->threshold < 1 || s->threshold > GATE_SETTING_THRESHOLD_MAX)
         return err_set(reterr, ERR_INVALID, "--threshold: from 1 to %d",
                        GATE_SETTING_THRESHOLD_MAX);
+    if (s->weight < 1 || s->weight > GATE_SETTING_WEIGHT_MAX)
+        return err_set(reterr, ERR_INVALID, "--weight: from 1 to %d", GATE_SETTING_WEIGHT_MAX);
     int r = check_ms(s->window_ms, "window", reterr);
     return r ? r : check_ms(s->hold_ms, "hold", reterr);
 }
@@ -45,25 +47,27 @@ int gate_env_check(struct bytes env, struct err *reterr)
 
 const char *gate_setting_write(const struct gate_setting *s, char out[GATE_TEXT_BYTES])
 {
-    snprintf(out, GATE_TEXT_BYTES, "%s %lld %lld %lld", s->mode, (long long)s->threshold,
-             (long long)s->window_ms, (long long)s->hold_ms);
+    snprintf(out, GATE_TEXT_BYTES, "%s %lld %lld %lld %lld", s->mode, (long long)s->threshold,
+             (long long)s->window_ms, (long long)s->hold_ms, (long long)s->weight);
     return out;
 }
 
 bool gate_setting_read(struct bytes text, struct gate_setting *ret)
 {
     char line[GATE_TEXT_BYTES];
-    long long threshold, window_ms, hold_ms;
+    long long threshold, window_ms, hold_ms, weight = 1;
     struct gate_setting s;
     struct err ignored;
     if (text.len >= sizeof line) return false;
     memcpy(line, text.data ? text.data : (const uint8_t *)"", text.len);
     line[text.len] = '\0';
-    if (sscanf(line, "%7s %lld %lld %lld", s.mode, &threshold, &window_ms, &hold_ms) != 4)
-        return false;
+    int read = sscanf(line, "%7s %lld %lld %lld %lld", s.mode, &threshold, &window_ms, &hold_ms,
+                      &weight);
+    if (read < 4) return false; /* without a weight: 1 */
     s.threshold = threshold;
     s.window_ms = window_ms;
     s.hold_ms = hold_ms;
+    s.weight = weight;
     if (gate_setting_check(&s, &ignored)) return false;
     *ret = s;
     return true;

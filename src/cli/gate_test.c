@@ -18,9 +18,9 @@ static void expect_both(struct gate_setting s, bool good)
     cr_expect(gate_setting_read(bytes_str(text), &back) == good, "%s", text);
     if (!good) return;
     cr_expect(config.threshold == s.threshold && config.window_ms == s.window_ms &&
-              config.hold_ms == s.hold_ms);
+              config.hold_ms == s.hold_ms && config.weight == s.weight);
     cr_expect(back.threshold == s.threshold && back.window_ms == s.window_ms &&
-              back.hold_ms == s.hold_ms);
+              back.hold_ms == s.hold_ms && back.weight == s.weight);
     cr_expect_str_eq(back.mode, s.mode);
 }
 
@@ -28,15 +28,18 @@ Test(cli_gate, daemons_read_what_is_written_and_agree_on_what_can_be)
 {
     const struct gate_setting usual = GATE_SETTING_INIT;
     static const int64_t thresholds[] = { -1, 0, 1, 100000, 100001 },
-                         times[] = { -1, 0, 1, 3600000, 3600001 };
+                         times[] = { -1, 0, 1, 3600000, 3600001 },
+                         weights[] = { -1, 0, 1, 100, 101 };
     expect_both(usual, true);
     for (size_t i = 0; i < 5; i++) {
-        struct gate_setting threshold = usual, window = usual, hold = usual;
+        struct gate_setting threshold = usual, window = usual, hold = usual, weight = usual;
         threshold.threshold = thresholds[i];
         window.window_ms = hold.hold_ms = times[i];
+        weight.weight = weights[i];
         expect_both(threshold, i == 2 || i == 3);
         expect_both(window, i == 2 || i == 3);
         expect_both(hold, i == 2 || i == 3);
+        expect_both(weight, i == 2 || i == 3);
     }
 }
 
@@ -66,6 +69,13 @@ Test(cli_gate, the_defaults_are_the_engines)
               here.hold_ms == there.hold_ms);
     cr_expect_str_eq(GATE_SCOPE, GATES_SCOPE);
     cr_expect((int)GATE_ENV_BYTES_MAX == (int)ENV_BYTES_MAX);
+}
+
+Test(cli_gate, without_a_weight_it_is_one)
+{
+    struct gate_setting s;
+    cr_assert(gate_setting_read(bytes_str("on 1 2 3"), &s));
+    cr_expect(s.weight == 1);
 }
 
 Test(cli_gate, nonsense_is_no_setting)

@@ -23,6 +23,7 @@ enum {
     SERVE_GATE_ALL,
     SERVE_DRAINER,
     SERVE_DRAINER_RATE,
+    SERVE_DRAINER_ENV_MAX,
     SERVE_DRAIN,
     SERVE_VALUE_MAX,
     SERVE_CONNECTIONS_MAX,
@@ -79,6 +80,10 @@ const struct option serve_options[] = {
                              .setting = true,
                              .help =
                                  "entries a second at most (default: as many as it takes)" },
+    [SERVE_DRAINER_ENV_MAX] = { "drainer-env-max", .kind = OPTION_COUNT, .value = "N",
+                                .setting = true,
+                                .help = "entries of one env in one round of 500 at most "
+                                        "(default: as many as there is room for)" },
     [SERVE_DRAIN] = { "drain", .kind = OPTION_DURATION, .value = "D", .fallback = "5s",
                       .setting = true,
                       .help = "how long those who wait may go on after SIGTERM" },
@@ -175,6 +180,7 @@ static int serve_run(struct cli *cli, const struct args *args)
     config.gate_all_threshold = args->values[SERVE_GATE_ALL].number;
     config.drainer = strcmp(args->values[SERVE_DRAINER].text, "on") == 0;
     config.drainer_rate = args->values[SERVE_DRAINER_RATE].number;
+    config.drainer_env_max = args->values[SERVE_DRAINER_ENV_MAX].number;
     config.drain_ms = args->values[SERVE_DRAIN].number;
     config.value_bytes_max = args->values[SERVE_VALUE_MAX].number;
     config.connections_max = (size_t)args->values[SERVE_CONNECTIONS_MAX].number;

@@ -51,5 +51,7 @@ int gate_check(const struct gate_config *g, struct err *reterr)
         g->hold_ms > GATE_MS_MAX)
         return err_set(reterr, ERR_INVALID,
                        "a gate's window and hold are from 1 ms to an hour");
+    if (g->weight < 0 || g->weight > GATE_WEIGHT_MAX)
+        return err_set(reterr, ERR_INVALID, "an env's weight is from 1 to %d", GATE_WEIGHT_MAX);
     return 0;
 }

@@ -15,7 +15,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { GATE_THRESHOLD_MAX = 100000, GATE_THRESHOLD_DEFAULT = 100 };
+enum { GATE_THRESHOLD_MAX = 100000, GATE_THRESHOLD_DEFAULT = 100, GATE_WEIGHT_MAX = 100 };
 #define GATE_WINDOW_MS_DEFAULT INT64_C(200)
 #define GATE_HOLD_MS_DEFAULT INT64_C(500)
 #define GATE_MS_MAX INT64_C(3600000)
@@ -29,6 +29,7 @@ enum gate_mode {
 struct gate_config {
     enum gate_mode mode;
     int64_t threshold, window_ms, hold_ms;
+    int64_t weight; /* how many parts of a round its entries get; 0 is 1 */
 };
 #define GATE_CONFIG_INIT                                                                       \
     {                                                                                          \

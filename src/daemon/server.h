@@ -34,6 +34,7 @@ struct server_config {
     int64_t gate_all_threshold; /* of all envs together; 0: there is none */
     bool drainer;               /* moves the buffer into the ledger */
     int64_t drainer_rate;       /* entries a second at most; 0: as many as it takes */
+    int64_t drainer_env_max;    /* entries of one env in one round; 0: no such limit */
     int64_t drain_ms;           /* how long what waits may go on waiting after the signal */
     size_t connections_max;     /* less if the process may not have so many descriptors */
     const char *notify_socket;  /* of a service manager, see notify.h; NULL: there is none */

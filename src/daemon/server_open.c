@@ -49,6 +49,7 @@ static int take_gate(const struct server_config *config, struct runs_config *run
     runs->drains = config->drainer;
     runs->watches = true; /* also where nobody drains: that is when somebody has to be told */
     runs->drain_rate = config->drainer_rate;
+    runs->drain_env_max = (size_t)config->drainer_env_max;
     int r = gate_check(&runs->gate, reterr);
     return r || !runs->all_gate.threshold ? r : gate_check(&runs->all_gate, reterr);
 }

@@ -23,6 +23,7 @@ struct burst {
     size_t diverted;            /* without asking, and not counted yet */
     int64_t tripped_until_ms;   /* at least; monotonic */
     struct list waiting, asked; /* struct run_call, by trigger.at_gate */
+    struct link weighted;       /* in runs->weighted: its weight is not 1 */
     bool asking;
     bool own; /* the env has its own configuration */
     struct gate_config config;
@@ -42,6 +43,7 @@ static struct bytes burst_env(const struct map_node *n)
 
 int bursts_init(struct runs *r)
 {
+    list_init(&r->weighted);
     struct rng *rng = r->engine->rng;
     return map_init(&r->bursts, burst_env, (uint64_t[2]){ rng_u64(rng), rng_u64(rng) });
 }
@@ -52,6 +54,7 @@ static bool drop(struct map_node *n, void *ctx)
     struct burst *b = container_of(n, struct burst, node);
     CHECK(!b->asking && list_empty(&b->waiting));
     map_remove(&r->bursts, n);
+    link_remove(&b->weighted);
     task_stop(&b->send);
     timer_stop(r->engine->loop, &b->count);
     free(b);
@@ -191,6 +194,7 @@ static struct burst *burst_for(struct runs *r, struct bytes env)
     if (env.len) memcpy(b->env, env.data, env.len);
     task_init(&b->send, send);
     timer_init(&b->count, count_now);
+    link_init(&b->weighted);
     list_init(&b->waiting);
     list_init(&b->asked);
     map_insert(&r->bursts, &b->node);
@@ -267,7 +271,27 @@ int engine_gate_set(struct engine *e, struct bytes env, const struct gate_config
     b->own = config;
     b->config = config ? *config : e->runs->config.gate;
     b->tripped_until_ms = 0; /* by the one before */
+    link_remove(&b->weighted);
+    if (b->config.weight > 1) list_append(&e->runs->weighted, &b->weighted);
     return 0;
+}
+
+struct env_weight *burst_weights(const struct runs *r, size_t *ret_count)
+{
+    size_t count = 0, n = 0;
+    list_each (&r->weighted, at) count++;
+    struct env_weight *weights = count ? malloc(count * sizeof *weights) : NULL;
+    if (!weights) count = 0;
+    list_each (&r->weighted, at) {
+        if (n == count) break;
+        const struct burst *b = container_of(at, struct burst, weighted);
+        struct env_weight *w = &weights[n++];
+        *w = (struct env_weight){ .env_len = (uint8_t)b->env_len,
+                                  .weight = (uint8_t)b->config.weight };
+        memcpy(w->env, b->env, b->env_len);
+    }
+    *ret_count = count;
+    return weights;
 }
 
 struct gate_config engine_gate(const struct engine *e, struct bytes env)

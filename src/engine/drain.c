@@ -90,6 +90,7 @@ static void round_free(struct round *r)
     link_remove(&r->link);
     d->regular -= r->regular;
     buffer_ask_clear(&r->lease);
+    free((void *)r->lease.weights);
     free((void *)r->settle.settles);
     free(r->items);
     free(r);
@@ -360,6 +361,8 @@ static struct round *round_new(struct drainer *d, bool regular)
     r->regular = regular;
     r->until_ms = e->loop->now_ms + d->runs->config.drain_lease_ms;
     r->lease.lease_ms = d->runs->config.drain_lease_ms;
+    r->lease.env_limit = d->runs->config.drain_env_max;
+    r->lease.weights = burst_weights(d->runs, &r->lease.weight_count);
     e->rng->fill(e->rng, r->lease.token.bytes, sizeof r->lease.token.bytes);
     link_init(&r->link);
     list_append(&d->rounds, &r->link);

@@ -2,7 +2,7 @@
  * process of a fleet looks up now and then. They are answers like any other: durable, listed by
  * `once ls once/gate`, and gone when somebody forgets them.
  *
- *   once/gate production = "on 500 200 500"     mode, threshold, window_ms, hold_ms */
+ *   once/gate production = "on 500 200 500 1"     mode, threshold, window_ms, hold_ms, weight */
 #include "engine/runs_internal.h"
 
 #include "base/check.h"
@@ -43,15 +43,17 @@ bool gate_parse(struct bytes text, struct gate_config *ret_config)
     char line[TEXT_BYTES], mode[8];
     struct gate_config c = { 0 };
     struct err ignored;
-    long long threshold, window_ms, hold_ms;
+    long long threshold, window_ms, hold_ms, weight = 1;
     if (text.len >= sizeof line) return false;
     memcpy(line, text.data, text.len);
     line[text.len] = '\0';
-    if (sscanf(line, "%7s %lld %lld %lld", mode, &threshold, &window_ms, &hold_ms) != 4)
-        return false;
+    int read = sscanf(line, "%7s %lld %lld %lld %lld", mode, &threshold, &window_ms, &hold_ms,
+                      &weight);
+    if (read < 4 || weight < 1) return false; /* without a weight: 1 */
     for (int m = GATE_ON; m <= GATE_OFF; m++)
         if (strcmp(mode, modes[m]) == 0) {
-            c = (struct gate_config){ (enum gate_mode)m, threshold, window_ms, hold_ms };
+            c = (struct gate_config){ (enum gate_mode)m, threshold, window_ms, hold_ms,
+                                      weight };
             if (gate_check(&c, &ignored)) return false;
             *ret_config = c;
             return true;

@@ -34,8 +34,9 @@ struct runs_config {
     struct gate_config gate;     /* of an env that has none of its own */
     struct gate_config all_gate; /* of all envs together; threshold 0: there is none */
     bool drains;                 /* moves the buffer into the ledger by itself */
-    bool watches;       /* counts the buffer, and looks up gates that operators have set */
-    size_t drain_batch; /* entries leased at once */
+    bool watches;         /* counts the buffer, and looks up gates that operators have set */
+    size_t drain_batch;   /* entries leased at once */
+    size_t drain_env_max; /* of one env, in one round; 0: no such limit */
     int64_t drain_lease_ms;
     int64_t drain_after_ms; /* the first look, unless something is accepted here before */
     int64_t drain_rate;     /* entries a second at most; 0: as many as the ledger takes */

@@ -90,6 +90,7 @@ struct runs {
     struct task tell;
     struct map turns;            /* changes to runs that may be buffered */
     struct map bursts;           /* struct burst, by env */
+    struct list weighted;        /* struct burst, those whose weight is not 1 */
     struct map lines;            /* struct line, by env and queue */
     struct map bells;            /* struct bell, by env and queue */
     struct drainer *drainer;     /* NULL: there is no buffer */
@@ -155,6 +156,8 @@ void burst_ask(struct run_call *c);
 bool burst_keeps(const struct run_call *c); /* is there a gate that may divert, or counts? */
 /* Is the gate of its env known to be tripped, so that it would be diverted if it asked? */
 bool burst_is_tripped(const struct run_call *c);
+/* Of envs whose weight is not 1; to be freed. NULL: there are none, or no memory: all are equal then. */
+struct env_weight *burst_weights(const struct runs *r, size_t *ret_count);
 void burst_diverted(struct run_call *c); /* it was, without asking: it counts all the same */
 
 /* ---- overrides.c ---- */

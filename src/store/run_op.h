@@ -124,6 +124,12 @@ enum settle_how {
     SETTLE_FAILED,  /* it has not, because of the entry: an attempt more */
 };
 
+/* Of a round, an env of weight 3 gets three times as much as one that has none of its own. */
+struct env_weight {
+    uint8_t env_len, weight; /* 1 to 100 */
+    uint8_t env[ENV_BYTES_MAX];
+};
+
 struct settle {
     struct run_id id;
     struct bytes env;
@@ -153,6 +159,8 @@ struct buffer_ask {
     size_t
         env_limit; /* LEASE: of one env at most so many; 0: no such limit. A LEASE with env and
                            id set: that entry, whatever its turn */
+    const struct env_weight *weights; /* LEASE: of envs whose weight is not 1 */
+    size_t weight_count;
     const struct settle *settles;
     size_t settle_count;
 

@@ -320,7 +320,8 @@ static int run_list(struct sqlite *s, struct op *op, struct err *reterr)
 struct turn {
     uint8_t env[ENV_BYTES_MAX];
     size_t env_len;
-    size_t waiting, part;        /* waiting: as far as it matters */
+    size_t waiting, part; /* waiting: as far as it matters */
+    size_t weight;
     int64_t last_turn, last_seq; /* of the last one picked */
     bool picked;
 };
@@ -335,19 +336,36 @@ static size_t least(size_t a, size_t b)
     return a < b ? a : b;
 }
 
-/* The same for everybody, and again what is left over for those who have more. */
+static size_t hungry(const struct turn *turns, size_t count)
+{
+    size_t weight = 0;
+    for (size_t i = 0; i < count; i++)
+        if (turns[i].part < turns[i].waiting) weight += turns[i].weight;
+    return weight;
+}
+
+/* To everybody by weight, and again what is left over for those who have more. */
 static void share_out(struct turn *turns, size_t count, size_t limit)
 {
-    for (size_t left = limit, hungry = count; left && hungry;) {
-        size_t part = left >= hungry ? left / hungry : 1;
-        hungry = 0;
+    size_t left = limit, weight;
+    while (left && (weight = hungry(turns, count)) > 0) {
+        size_t part = left >= weight ? left / weight : 1;
         for (size_t i = 0; i < count; i++) {
-            size_t more = least(least(part, left), turns[i].waiting - turns[i].part);
+            size_t more =
+                least(least(part * turns[i].weight, left), turns[i].waiting - turns[i].part);
             turns[i].part += more;
             left -= more;
-            hungry += turns[i].part < turns[i].waiting;
         }
     }
+}
+
+static size_t weight_of(const struct buffer_ask *a, const struct turn *t)
+{
+    for (size_t i = 0; i < a->weight_count; i++) {
+        const struct env_weight *w = &a->weights[i];
+        if (bytes_eq(bytes_of(w->env, w->env_len), turn_env(t))) return w->weight;
+    }
+    return 1;
 }
 
 /* The first env behind this one that has something queued. 1: found, 0: there is none. */
@@ -500,6 +518,7 @@ static int lease_turns(struct sqlite *s, struct turn *turns, size_t count, struc
     struct buffer_ask *a = op->buffer;
     size_t bytes = 0;
     int r = 0;
+    for (size_t i = 0; i < count; i++) turns[i].weight = weight_of(a, &turns[i]);
     share_out(turns, count, a->limit);
     for (size_t i = 0; !r && i < count; i++)
         if (turns[i].part) r = pick(s, &turns[i], a, &bytes, reterr);

@@ -112,6 +112,41 @@ BUFFER_CASE(drain, envs_take_turns_one_by_one)
         cr_assert(got[i] >= 2, "%s had %zu of 9 turns", envs[i], got[i]);
 }
 
+static struct env_weight weight(const char *env, uint8_t weight)
+{
+    struct env_weight w = { .env_len = (uint8_t)strlen(env), .weight = weight };
+    memcpy(w.env, env, w.env_len);
+    return w;
+}
+
+BUFFER_CASE(drain, an_env_of_weight_three_gets_three_times_as_much)
+{
+    struct env_weight weights[] = { weight("b", 3), weight("nobody", 100) };
+    accept_many("a", 1, 40);
+    accept_many("b", 100, 40);
+    const struct op *op = buffer(VERB_DRAIN_LEASE, (struct buffer_ask){ .limit = 20,
+                                                                        .token = token_of(1),
+                                                                        .lease_ms = LEASE_MS,
+                                                                        .weights = weights,
+                                                                        .weight_count = 2 });
+    cr_assert(entries_of(op, "a") == 5 && entries_of(op, "b") == 15, "%zu and %zu",
+              entries_of(op, "a"), entries_of(op, "b"));
+}
+
+/* What it cannot use is for the others. */
+BUFFER_CASE(drain, a_weight_takes_nothing_from_others_that_it_does_not_need)
+{
+    struct env_weight weights[] = { weight("b", 100) };
+    accept_many("a", 1, 40);
+    accept_many("b", 100, 2);
+    const struct op *op = buffer(VERB_DRAIN_LEASE, (struct buffer_ask){ .limit = 20,
+                                                                        .token = token_of(1),
+                                                                        .lease_ms = LEASE_MS,
+                                                                        .weights = weights,
+                                                                        .weight_count = 1 });
+    cr_assert(entries_of(op, "a") == 18 && entries_of(op, "b") == 2);
+}
+
 BUFFER_CASE(drain, more_envs_than_asked_for_all_have_their_turn)
 {
     char env[16];

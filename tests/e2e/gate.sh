@@ -97,17 +97,21 @@ ends "gate: nothing is set, as JSON" 0 gate show --json
 is "gate: prints nothing" "$out" ""
 ends "gate: an env that has none" 6 gate show x
 ends "gate: set" 0 gate set x --threshold 5
-is "gate: set prints it" "$(tail -n 1 out | tr -s ' ')" "on 5 200ms 500ms x"
+is "gate: set prints it" "$(tail -n 1 out | tr -s ' ')" "on 5 200ms 500ms 1 x"
 ends "gate: what is not said stays" 0 gate set x --mode shadow --hold 2s --json
-is "gate: as it was set" "$out" '{"env":"x","mode":"shadow","threshold":5,"window_ms":200,"hold_ms":2000}'
+is "gate: as it was set" "$out" '{"env":"x","mode":"shadow","threshold":5,"window_ms":200,"hold_ms":2000,"weight":1}'
 ends "gate: another env" 0 gate set y --mode off -q
 ends "gate: show" 0 gate show
-is "gate: shows both" "$(tail -n 2 out | tr -s ' ')" "shadow 5 200ms 2s x
-off 100 200ms 500ms y"
+is "gate: shows both" "$(tail -n 2 out | tr -s ' ')" "shadow 5 200ms 2s 1 x
+off 100 200ms 500ms 1 y"
 ends "gate: show one as JSON" 0 gate show y --json
 is "gate: it is the one" "$(jq -r '.env + " " + .mode' out)" "y off"
 ends "gate: is an answer like any other" 0 peek once/gate x
-is "gate: in words" "$out" "shadow 5 200 2000"
+is "gate: in words" "$out" "shadow 5 200 2000 1"
+ends "gate: a weight" 0 gate set x --weight 7 --json
+is "gate: beside what was set" "$(jq -c '[.mode, .weight]' out)" '["shadow",7]'
+ends "gate: no such weight" 2 gate set x --weight 101
+says "gate: says what a weight can be" "--weight: from 1 to 100"
 ends "gate: reset" 0 gate reset y
 ends "gate: it is gone" 6 gate show y
 ends "gate: reset of none" 6 gate reset y
