@@ -123,7 +123,9 @@ void conn_use(struct conn *c);
 bool conn_refuses(const struct conn *c);
 /* A deadline passed while it was being connected: nobody else has to wait for that. */
 void conn_missed(struct conn *c);
-/* READY only. Takes over the command; `argv` is copied. False: out of memory, it was failed. */
+/* READY only. Takes over the command; `argv` is copied. False: out of memory, it was failed. An argument
+ * may be in pieces: the length of each but its last has this bit. */
+#define ARG_GOES_ON (SIZE_MAX / 2 + 1)
 bool conn_send(struct conn *c, struct command *command, int argc, const char **argv,
                const size_t *lens);
 /* The same, a few words, with a deadline like everything's and memory of its own. */
@@ -184,8 +186,8 @@ uint16_t crc16(struct bytes content); /* as CLUSTER KEYSLOT has it */
 
 /* The arguments of one command, and the bytes of those that are made for it. */
 struct argv {
-    const char *at[16 + BATCH_MAX * 8];
-    size_t lens[16 + BATCH_MAX * 8];
+    const char *at[16 + BATCH_MAX * 12];
+    size_t lens[16 + BATCH_MAX * 12];
     int count;
     size_t used;
     uint8_t memory[1024 + BATCH_MAX * (160 + 2 * ENV_PREFIX_BYTES_MAX + RUN_ID_BYTES +
@@ -275,6 +277,7 @@ struct batch {
 void argv_add(struct argv *a, struct bytes content);
 uint8_t *argv_room(struct argv *a); /* where the next made one begins */
 void argv_made(struct argv *a, const uint8_t *end);
+void argv_join(struct argv *a); /* what comes next is more of the last one */
 struct argv *argv_begin(const struct batch *b, enum script script, unsigned keys);
 void argv_key(struct argv *a, const struct batch *b, const char *what); /* "": the shard */
 void argv_send(struct argv *a, struct batch *b);
@@ -304,13 +307,14 @@ struct chunk {
 bool chunk_takes(struct chunk *c, const struct op *op); /* one more */
 unsigned accept_flags(const struct op *op);
 bool accept_alike(const struct op *a, const struct op *b);
-/* What is said of all of them; and the arguments of each. */
-uint8_t *accept_said(uint8_t *at, struct op *const *ops, unsigned count);
+/* The highest of their ids, and the lowest. */
+uint8_t *accept_bounds(uint8_t *at, struct op *const *ops, unsigned count);
 void accept_put(struct argv *a, struct op *const *ops, unsigned count);
 /* What an entry is called in the server. */
 uint8_t *entry_name_put(uint8_t *at, struct bytes env, const struct run_id *id);
 /* False: they are no entries; or out of memory, which is said in the op's err. */
-bool entries_answer(struct op *op, struct bytes packed);
+enum { RANGE_PARTS = 3 };
+bool range_answer(struct op *op, redisReply *const parts[RANGE_PARTS]);
 void buffer_learn_epoch(struct redis *r, unsigned shard, const redisReply *reply);
 void buffer_send(struct batch *b);
 bool buffer_done(struct batch *b, const redisReply *reply);

@@ -7,13 +7,13 @@
 --       publish  a token, a value; the retention is as granted
 --       other    an OP, fingerprint, and a value if flagged
 --       accept   they have a step of their own, and are told kind by kind: '', the names of all entries
---                of a run, the fields of their keys, the runs, tokens, values. Behind the lengths is
---                where those fields end, where the runs do, the highest id and the lowest
+--                of a run, the fields of their keys, what is to be stored of them (names, keys if they
+--                have some, runs), tokens, values; behind the lengths, the highest id and the lowest
 -- gives now_ms, epoch, fence floor, fence of a new claim, then per op: status, header of the record as
 --       it is now, value; for short: of a claim of a new key the status alone, of a publish of what
 --       was just pending that record, which begins like no status that a publish can have; of an
---       accept whose key leads to another entry, the RANGE of that one. After those to accepts, the epoch of the
---       buffer.
+--       accept whose key leads to another entry, a list: how that one is told. After those to accepts,
+--       the epoch of the buffer.
 --
 -- A shard is a hash, so that what a step reads it reads by one HMGET, and what it writes mostly by
 -- one HSET: a command per record would cost more than everything else. Its fields:
@@ -503,7 +503,7 @@ local function note_run(life_ms, first, last, lengths, all, status, short)
     end
     local some, frames = {}, {}
     for i = first, last do
-        local said = byte(answers[4 + i]) % 32
+        local said = type(answers[4 + i]) == 'string' and byte(answers[4 + i]) % 32
         if said == status or said == short then
             some[#some + 1], frames[#frames + 1] = pack('<I2', #ARGV[2 + i]), ARGV[2 + i]
         end
@@ -596,12 +596,12 @@ if KEYS[2] then
     local buffer, index = KEYS[2], KEYS[3]
     local META, META_BYTES = '<c8I8I8', 24
     local UNCLAIMED, VALUE, FRESH, KEYED = 1, 2, 4, 8
-    local CHUNK, PART = '<i8I2Bc30c30', '<I2I2Bi8i8c16'
+    local CHUNK, PART = '<i8I2B', '<I2I2Bi8i8c16'
     local RANGE = '<BI2i8I4'
     local RECORD_BYTES, RECORD_DONE = 69, 2
     local QUEUED, WRITTEN = 1, 3
-    local CACHED, IN_PROGRESS, LOST, OK, STORED, FAILED = 2, 3, 7, 8, 64, 255
-    local ACCEPTED = string.char(OK + STORED)
+    local IN_PROGRESS, LOST, OK, STORED, FAILED = 3, 7, 8, 64, 255
+    local ACCEPTED, NOBODY = string.char(OK + STORED), string.rep('\0', 16)
     local char, concat = string.char, table.concat
 
     local buffer_epoch, seq, held, known = new_epoch, 0, 0, nil
@@ -617,26 +617,27 @@ if KEYS[2] then
         return now_ms < lease_until_ms + keep_ms
     end
 
-    -- Where each of these ends.
-    local function ends_of(list)
+    -- These one behind the other, and where each ends in front of them.
+    local function joined(list)
         local ends, at = {}, 0
         for i = 1, #list do
             at = at + #list[i]
             ends[i] = pack('<I4', at)
         end
-        return concat(ends)
+        return concat(ends) .. concat(list)
     end
 
-    -- What was asked of one env, from `at` on: '', names, keys if flagged, runs, tokens and values if
-    -- they are claimed; their ends and what bounds their ids is in `said`.
-    accepts = function(last, lengths, flags, retain_ms, said)
+    -- What was asked of one env: '', names, keys if flagged; all that is to be stored of these, if all
+    -- of it is; tokens and values if they are claimed. `bounds`: the highest id, the lowest.
+    accepts = function(last, lengths, flags, retain_ms, bounds)
         local first, n, keyed = i, last - i + 1, flags >= KEYED
         local fresh, claimed = flags % KEYED >= FRESH, flags % 2 ~= UNCLAIMED
         local names = at + 1
         local keys = keyed and names + n
-        local runs = names + (keyed and 2 * n or n)
-        local tokens, values = runs + n, runs + 2 * n
-        local found = call('HMGET', buffer, _G.unpack(ARGV, at, runs - 1))
+        local stored = names + (keyed and 2 * n or n)
+        local tokens = stored + (keyed and 3 or 2)
+        local values, bodies = tokens + n, ARGV[tokens - 1]
+        local found = call('HMGET', buffer, _G.unpack(ARGV, at, stored - 1))
         if known == nil then
             call('ZCARD', index) -- whatever else it is, it says so now
             known = found[1]
@@ -650,10 +651,10 @@ if KEYS[2] then
         -- Has nobody been here?
         local function is_new()
             local seen = {}
-            for j = 2, runs - names + 1 do
+            for j = 2, stored - names + 1 do
                 if found[j] then return false end
             end
-            for j = names, runs - 1 do
+            for j = names, stored - 1 do
                 local field = ARGV[j]
                 if seen[field] then return false end
                 seen[field] = true
@@ -667,9 +668,13 @@ if KEYS[2] then
 
         local taken, staged, late = {}, {}, false -- those that are stored, and what leads to them
 
+        local function run_of(j)
+            local from = j > 0 and unpack('<I4', bodies, 4 * j - 3) or 0
+            return sub(bodies, 4 * n + from + 1, 4 * n + unpack('<I4', bodies, 4 * j + 1))
+        end
+
         local function told(j)
-            local run = ARGV[runs + j]
-            return pack(RANGE, QUEUED, 1, now_ms, 0) .. ARGV[names + j] .. pack('<I4', #run) .. run
+            return { pack(RANGE, QUEUED, 1, now_ms, 0), ARGV[names + j], joined({ run_of(j) }) }
         end
 
         -- Nothing of what was written, and is not kept any more, stays.
@@ -683,12 +688,12 @@ if KEYS[2] then
         local function key_holder(key, j)
             local holder = staged[key] or found[2 + n + j]
             if not holder then return nil end
-            if staged[holder] then return char(CACHED) .. told(staged[holder]) end
+            if staged[holder] then return told(staged[holder]) end
             local c, entry, p = chunks.find(holder)
             if not c then return nil end
             if p.state ~= WRITTEN then
                 if holder == ARGV[names + j] then return nil, c, entry, p end
-                return char(CACHED) .. chunks.told(c, p, entry, entry)
+                return chunks.tell({}, c, p, entry, entry)
             end
             if chunks.lives(p) then return nil, c, entry, p end
             take_out(c, entry, p)
@@ -745,46 +750,43 @@ if KEYS[2] then
             return short and answer or char(status) .. answer
         end
 
-        -- The names and the runs of all, or of those that were taken.
-        local function content(ends_at, from)
-            if #taken == n then
-                return sub(said, ends_at, ends_at + 4 * n - 1), concat(ARGV, '', from, from + n - 1)
+        -- What is stored of all of them, of those that were taken.
+        local function content()
+            if #taken == n then return ARGV[stored], keyed and ARGV[stored + 1], bodies end
+            local some, their_keys, runs = {}, {}, {}
+            for t = 1, #taken do
+                some[t], runs[t] = ARGV[names + taken[t]], run_of(taken[t])
+                if keyed then their_keys[t] = ARGV[keys + taken[t]] end
             end
-            local some = {}
-            for t = 1, #taken do some[t] = ARGV[from + taken[t]] end
-            return ends_of(some), concat(some)
+            return concat(some), keyed and joined(their_keys), joined(runs)
         end
 
         local function store()
-            local sets, count, env_bytes = {}, 0, 1 + byte(ARGV[names], 2)
-            local env = sub(ARGV[names], 2, 1 + env_bytes)
+            local sets, count = {}, 0
+            local env = sub(ARGV[names], 2, 2 + byte(ARGV[names], 2))
             seq, held = seq + 1, held + #taken
             local chunk = pack('>I8', seq)
             for t = 1, #taken do
-                local j = taken[t]
-                local name = ARGV[names + j]
+                local name = ARGV[names + taken[t]]
                 sets[count + 1], sets[count + 2] = name, chunk
                 count = count + 2
                 if keyed then
-                    sets[count + 1], sets[count + 2] = ARGV[keys + j], name
+                    sets[count + 1], sets[count + 2] = ARGV[keys + taken[t]], name
                     count = count + 2
                 end
             end
-            local _, all_names = content(1, names)
-            local key_ends, all_keys = '', ''
-            if keyed then key_ends, all_keys = content(1, keys) end
-            local run_ends, all_runs = content(1 + 4 * n, runs)
-            local bounds = sub(said, 1 + 8 * n) -- the highest id, the lowest
-            sets[count + 1], sets[count + 2] = 'n' .. chunk, all_names .. key_ends .. all_keys
-            sets[count + 3], sets[count + 4] = 'b' .. chunk, run_ends .. all_runs
+            local all_names, all_keys, all_runs = content()
+            sets[count + 1], sets[count + 2] = 'n' .. chunk, all_names
+            sets[count + 3], sets[count + 4] = 'b' .. chunk, all_runs
             sets[count + 5] = 's' .. chunk
-            sets[count + 6] = pack(CHUNK, now_ms, #taken, 0, sub(bounds, 1, 30), sub(bounds, 31))
-                .. env .. pack(PART, 0, #taken - 1, QUEUED, 0, 0, string.rep('\0', 16))
+            sets[count + 6] = pack(CHUNK, now_ms, #taken, 0) .. bounds .. env
+                .. pack(PART, 0, #taken - 1, QUEUED, 0, 0, NOBODY)
             sets[count + 7], sets[count + 8] = '', pack(META, buffer_epoch, seq, held)
+            if keyed then sets[count + 9], sets[count + 10] = 'y' .. chunk, all_keys end
             known = true
             call('HSET', buffer, _G.unpack(sets))
-            call('ZADD', index, 0, 'q' .. env .. '\1' .. chunk .. '\0\0', 0, 'a' .. chunk,
-                0, 'i' .. env .. bounds .. chunk)
+            call('ZADD', index, '0', 'q' .. env .. '\1' .. chunk .. '\0\0', '0', 'a' .. chunk,
+                '0', 'i' .. env .. bounds .. chunk)
         end
 
         shortest_ms = nil

@@ -81,22 +81,55 @@ bool accept_alike(const struct op *a, const struct op *b)
            bytes_eq(a->buffer->env, b->buffer->env);
 }
 
-/* Where the name of each key ends, where each run does, the highest id and the lowest. */
-uint8_t *accept_said(uint8_t *at, struct op *const *ops, unsigned count)
+uint8_t *accept_bounds(uint8_t *at, struct op *const *ops, unsigned count)
 {
-    size_t key_end = 0, run_end = 0;
     const struct run_id *highest = &ops[0]->buffer->id, *lowest = highest;
-    for (unsigned i = 0; i < count; i++) {
-        const struct buffer_ask *ask = ops[i]->buffer;
-        key_end += 2 + ask->env.len + ask->key_frame.len;
-        run_end += ask->run.len;
-        le_put(at + 4 * i, key_end, 4);
-        le_put(at + 4 * (count + i), run_end, 4);
-        if (strcmp(ask->id.text, highest->text) > 0) highest = &ask->id;
-        if (strcmp(ask->id.text, lowest->text) < 0) lowest = &ask->id;
+    for (unsigned i = 1; i < count; i++) {
+        const struct run_id *id = &ops[i]->buffer->id;
+        if (strcmp(id->text, highest->text) > 0) highest = id;
+        if (strcmp(id->text, lowest->text) < 0) lowest = id;
     }
-    at = bytes_put(at + 8 * count, run_id_bytes(highest));
-    return bytes_put(at, run_id_bytes(lowest));
+    return bytes_put(bytes_put(at, run_id_bytes(highest)), run_id_bytes(lowest));
+}
+
+/* Each of them an argument; one behind the other in memory. */
+static struct bytes put_names(struct argv *a, struct op *const *ops, unsigned count)
+{
+    const uint8_t *from = argv_room(a);
+    for (unsigned i = 0; i < count; i++)
+        argv_made(a, entry_name_put(argv_room(a), ops[i]->buffer->env, &ops[i]->buffer->id));
+    return bytes_of(from, (size_t)(argv_room(a) - from));
+}
+
+static struct bytes put_keys(struct argv *a, struct op *const *ops, unsigned count)
+{
+    const uint8_t *from = argv_room(a);
+    for (unsigned i = 0; i < count; i++)
+        argv_made(a, key_name_put(argv_room(a), ops[i]->buffer));
+    return bytes_of(from, (size_t)(argv_room(a) - from));
+}
+
+static void put_key_ends(struct argv *a, struct op *const *ops, unsigned count)
+{
+    uint8_t *at = argv_room(a);
+    size_t end = 0;
+    for (unsigned i = 0; i < count; i++) {
+        end += 2 + ops[i]->buffer->env.len + ops[i]->buffer->key_frame.len;
+        at = le_put(at, end, 4);
+    }
+    argv_made(a, at);
+}
+
+static void put_runs(struct argv *a, struct op *const *ops, unsigned count)
+{
+    uint8_t *at = argv_room(a);
+    size_t end = 0;
+    for (unsigned i = 0; i < count; i++) at = le_put(at, end += ops[i]->buffer->run.len, 4);
+    argv_made(a, at);
+    for (unsigned i = 0; i < count; i++) {
+        argv_join(a);
+        argv_add(a, ops[i]->buffer->run);
+    }
 }
 
 static void put_claimed(struct argv *a, struct op *const *ops, unsigned count)
@@ -106,22 +139,28 @@ static void put_claimed(struct argv *a, struct op *const *ops, unsigned count)
     for (unsigned i = 0; i < count; i++) argv_add(a, blob_bytes(ops[i]->in.value));
 }
 
+/* What the script looks for, and what it stores if nothing of that is there. */
 void accept_put(struct argv *a, struct op *const *ops, unsigned count)
 {
     unsigned flags = accept_flags(ops[0]);
+    struct bytes keys = { 0 };
     argv_add(a, bytes_of(NULL, 0));
-    for (unsigned i = 0; i < count; i++)
-        argv_made(a, entry_name_put(argv_room(a), ops[i]->buffer->env, &ops[i]->buffer->id));
-    for (unsigned i = 0; i < count && flags & FLAG_KEYED; i++)
-        argv_made(a, key_name_put(argv_room(a), ops[i]->buffer));
-    for (unsigned i = 0; i < count; i++) argv_add(a, ops[i]->buffer->run);
+    struct bytes names = put_names(a, ops, count);
+    if (flags & FLAG_KEYED) keys = put_keys(a, ops, count);
+    argv_add(a, names);
+    if (flags & FLAG_KEYED) {
+        put_key_ends(a, ops, count);
+        argv_join(a);
+        argv_add(a, keys);
+    }
+    put_runs(a, ops, count);
     if (!(flags & FLAG_UNCLAIMED)) put_claimed(a, ops, count);
 }
 
 /* ---- entries ---- */
 
-/* Some entries of a chunk, as the script tells them: a head, their names, where each run ends, counted
- * from `base`, the runs, and marks: of those that are not as they came. */
+/* Some entries of a chunk, as the script tells them: a head, and marks of those that are not as they
+ * came; their names; where each run ends, counted from `base`, and the runs. */
 struct range {
     struct entry like; /* what is the same in all of them */
     size_t count, base;
@@ -138,23 +177,25 @@ static size_t name_bytes(const struct range *r)
     return 2 + r->like.env.len + RUN_ID_BYTES;
 }
 
-static bool range_unpack(struct bytes packed, struct range *ret)
+static bool range_unpack(struct bytes head, struct bytes names, struct bytes runs,
+                         struct range *ret)
 {
-    const uint8_t *d = packed.data, *end = d + packed.len, *names = d + RANGE_HEAD_BYTES;
-    if (packed.len < RANGE_HEAD_BYTES + 2 || d[0] < ENTRY_QUEUED || d[0] > ENTRY_WRITTEN)
+    const uint8_t *d = head.data;
+    if (head.len < RANGE_HEAD_BYTES || d[0] < ENTRY_QUEUED || d[0] > ENTRY_WRITTEN)
         return false;
-    struct range r = {
-        .count = le_take(d + 1, 2), .base = le_take(d + 11, 4), .names = names, .end = end
-    };
+    struct range r = { .count = le_take(d + 1, 2),
+                       .base = le_take(d + 11, 4),
+                       .names = names.data,
+                       .ends = runs.data,
+                       .marks = d + RANGE_HEAD_BYTES,
+                       .end = d + head.len };
+    if (r.count == 0 || names.len < 2 || runs.len < 4 * r.count) return false;
     r.like = (struct entry){ .state = d[0],
                              .accepted_at_ms = (int64_t)le_take(d + 3, 8),
-                             .env = bytes_of(names + 2, names[1]) };
-    if (r.count == 0 || (size_t)(end - names) < r.count * (name_bytes(&r) + 4)) return false;
-    r.ends = names + r.count * name_bytes(&r);
-    r.runs = r.ends + r.count * 4;
-    size_t runs_bytes = end_of(&r, r.count - 1);
-    if ((size_t)(end - r.runs) < runs_bytes) return false;
-    r.marks = r.runs + runs_bytes;
+                             .env = bytes_of(names.data + 2, names.data[1]) };
+    r.runs = r.ends + 4 * r.count;
+    if (names.len != r.count * name_bytes(&r)) return false;
+    if (runs.len - 4 * r.count != end_of(&r, r.count - 1)) return false;
     *ret = r;
     return true;
 }
@@ -187,11 +228,21 @@ static bool take_entry(struct range *r, size_t i, struct entry *ret)
     return take_mark(r, i, ret);
 }
 
-bool entries_answer(struct op *op, struct bytes packed)
+static bool is_range(redisReply *const *parts)
+{
+    for (unsigned i = 0; i < RANGE_PARTS; i++)
+        if (parts[i]->type != REDIS_REPLY_STRING) return false;
+    return true;
+}
+
+bool range_answer(struct op *op, redisReply *const parts[RANGE_PARTS])
 {
     struct range range;
     struct entry entry;
-    if (!range_unpack(packed, &range)) return false;
+    if (!is_range(parts) || !range_unpack(bytes_of(parts[0]->str, parts[0]->len),
+                                          bytes_of(parts[1]->str, parts[1]->len),
+                                          bytes_of(parts[2]->str, parts[2]->len), &range))
+        return false;
     for (size_t i = 0; i < range.count; i++) {
         if (!take_entry(&range, i, &entry)) return false;
         if (entries_add(&op->buffer->entries, &entry) == 0) continue;
@@ -310,11 +361,8 @@ static void answer_buffer(struct redis *r, struct op *op, const redisReply *repl
     bool fits = alone || rows;
     if (alone) op->out.outcome = (enum outcome)reply->integer;
     if (rows) answer_numbers(op, reply);
-    for (size_t i = REPLY_ENTRIES; rows && fits && i < reply->elements; i++) {
-        const redisReply *row = reply->element[i];
-        fits =
-            row->type == REDIS_REPLY_STRING && entries_answer(op, bytes_of(row->str, row->len));
-    }
+    for (size_t i = REPLY_ENTRIES; rows && fits && i < reply->elements; i += RANGE_PARTS)
+        fits = i + RANGE_PARTS <= reply->elements && range_answer(op, reply->element + i);
     if (!fits && !op->err.code)
         err_set(&op->err, ERR_CORRUPT, "redis: the script gave an answer of another kind");
     op->buffer->now_ms = now_ms;

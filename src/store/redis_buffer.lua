@@ -9,14 +9,15 @@
 --         settle  '', SETTLES
 --         list    FROM, an id to begin behind
 --         stats
--- gives now_ms, epoch ('': there is no buffer), then per op: outcome, three numbers, RANGEs of entries;
---       or the outcome alone
+-- gives now_ms, epoch ('': there is no buffer), then per op: outcome, three numbers, RANGEs of entries
+--       with what belongs to them; or the outcome alone
 --
 -- Two keys, and both are named: a slot of a cluster that moves is never seen half here and half there
 -- (Redis says TRYAGAIN). Nothing in here expires by itself; what was written is taken out, when its
 -- time has come, by whoever leases or settles, a few at a time.
 
-local call, pack, unpack, byte, sub = redis.call, struct.pack, struct.unpack, string.byte, string.sub
+local call, pack, unpack, byte, find, sub =
+    redis.call, struct.pack, struct.unpack, string.byte, string.find, string.sub
 
 local OP = '<BBI8i8c16I4I4' -- kind, flags, rev, lease_ms, token, limit, env_limit
 local SETTLES = '<I4I4' -- bytes of the names of those that are written, and back; behind them, of those
@@ -30,7 +31,7 @@ local GET, BY_KEY, FREES_KEY = 1, 1, 1
 local ID_BYTES, PLACE_BYTES = 30, 10
 local KEEP_MS = 30000
 local ENVS_MAX, SPARE, TIDY = 100, 256, 16
-local PARTS = 16 -- looked at together
+local PARTS, LEASES = 16, 1000 -- looked at together
 local ANSWER_BYTES_MAX = 8 * 1024 * 1024
 
 local buffer, index = KEYS[1], KEYS[2]
@@ -96,7 +97,7 @@ local function get(q)
     if name then c, entry, p = k.find(name) end
     if not c or not k.lives(p) then return ABSENT end
     if q.flags == BY_KEY and p.state == WRITTEN then return ABSENT end
-    return { OK, 0, 0, 0, k.told(c, p, entry, entry) }
+    return k.tell({ OK, 0, 0, 0 }, c, p, entry, entry)
 end
 
 -- A lease that has lapsed ends here: whoever had it has not seen the change, and must not settle.
@@ -152,7 +153,7 @@ local function leases(q)
     local function lease(c, p, first, last)
         k.carve(c, p, first, last)
         k.become(c, p, LEASED, q.token, q.lease_ms)
-        got[#got + 1] = k.told(c, p, first, last)
+        k.tell(got, c, p, first, last)
         left, bytes = left - (last - first + 1), bytes + #got[#got]
         if bytes > ANSWER_BYTES_MAX then left = 0 end
     end
@@ -249,29 +250,26 @@ local function failed(c, p)
     k.queue(c, p)
 end
 
--- How many of these names are those of the part, from `entry` on.
+-- How many of these names, from `at` on, are those of the part, from `entry` on.
 local function in_common(c, p, entry, names, at)
-    local stride, most = c.stride, p.last - entry + 1
-    local here = k.names(c)
-    if sub(names, at, at + most * stride - 1)
-        == sub(here, entry * stride + 1, (entry + most) * stride) then
-        return most
-    end
+    local stride, most, here = c.stride, p.last - entry + 1, k.names(c)
+    if most < c.count then here = sub(here, entry * stride + 1, (entry + most) * stride) end
+    if find(names, here, at, true) == at then return most end
     local n = 1
-    while n < most and sub(names, at + n * stride, at + (n + 1) * stride - 1)
-        == k.name_of(c, entry + n) do
+    while n < most and find(names, k.name_of(c, entry + n), at + n * stride, true) == at + n * stride do
         n = n + 1
     end
     return n
 end
 
-local function settle_some(names, token, become)
-    local settled, at = 0, 1
-    while at < #names do
+-- Those whose names are in there, from `at` on and before `to`.
+local function settle_some(names, at, to, token, become)
+    local settled = 0
+    while at < to do
         local stride, n = 2 + byte(names, at + 1) + ID_BYTES, 1
         local c, entry, p = k.find(sub(names, at, at + stride - 1))
         if c and k.was_leased(p) and p.token == token then
-            n = in_common(c, p, entry, names, at)
+            n = math.min(in_common(c, p, entry, names, at), (to - at) / stride)
             k.carve(c, p, entry, entry + n - 1)
             become(c, p, token)
             settled = settled + n
@@ -282,11 +280,12 @@ local function settle_some(names, token, become)
 end
 
 local function settle(q)
-    local written_bytes, back_bytes, at = unpack(SETTLES, q.b)
-    local settled = settle_some(sub(q.b, at, at + written_bytes - 1), q.token, written)
-    at = at + written_bytes
-    settled = settled + settle_some(sub(q.b, at, at + back_bytes - 1), q.token, back)
-    settled = settled + settle_some(sub(q.b, at + back_bytes), q.token, failed)
+    local written_bytes, back_bytes, from = unpack(SETTLES, q.b)
+    local back_from = from + written_bytes
+    local failed_from = back_from + back_bytes
+    local settled = settle_some(q.b, from, back_from, q.token, written)
+        + settle_some(q.b, back_from, failed_from, q.token, back)
+        + settle_some(q.b, failed_from, #q.b + 1, q.token, failed)
     return { OK, settled, 0, 0 }
 end
 
@@ -363,7 +362,7 @@ local function list(q)
             break
         end
         local row = rows[i]
-        got[#got + 1] = k.told(row.c, row.p, row.entry, row.entry)
+        k.tell(got, row.c, row.p, row.entry, row.entry)
         bytes = bytes + #got[#got]
     end
     return got
@@ -373,12 +372,12 @@ end
 local function leased_now()
     local leased, after = 0, '[l' .. be(now_ms + 1)
     while true do
-        local members = range(after, '(m', 1000)
+        local members = range(after, '(m', LEASES)
         for _, member in ipairs(members) do
             local high, low = byte(member, -2, -1)
             leased = leased + high * 256 + low
         end
-        if #members < 1000 then return leased end
+        if #members < LEASES then return leased end
         after = '(' .. members[#members]
     end
 end

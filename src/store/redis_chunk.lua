@@ -13,9 +13,10 @@
 --          't'              whose turn was last
 --          'h' env id       the chunk that the entry is in. The entry is called by this field's name
 --          'k' env key      the name of the entry that has the key, or had it until it was written
---          'n' chunk        the names of its entries; then, if they have keys, where the name of each
---                           key's field ends, and these
---          'b' chunk        where the run of each entry ends, and the runs, as they came
+--          'n' chunk        the names of its entries, one behind the other
+--          'y' chunk        if they have keys: where the field of each ends, counted from the first, and
+--                           the fields
+--          'b' chunk        where the run of each entry ends, the same way, and the runs, as they came
 --          's' chunk        CHUNK, env, PARTs: all that ever changes
 --          'c' env id       MARK and the changes of an entry that is not as it came
 --   index  'q' env 1 part   those that nobody has leased: first in, first out
@@ -37,8 +38,8 @@ local function chunk_rules(buffer, index, now_ms)
         -- accepted_at_ms, entries, is any of them marked?, highest and lowest id, or beyond
     local PART, PART_BYTES = '<I2I2Bi8i8c16', 37 -- first, last, state, until_ms, lease_ms, token
     local MARK, MARK_BYTES = '<I8I4B', 13 -- rev, attempts, has it let go of its key?
-    local RANGE = '<BI2i8I4' -- entries as they are told: state, how many, accepted_at_ms, base;
-        -- then their names, where each run ends, counted from the base, the runs, and marks
+    local RANGE = '<BI2i8I4' -- entries as they are told: state, how many, accepted_at_ms, base; with
+        -- marks behind it, then their names, then where each run ends, less the base, and the runs
     local TOLD_MARK = '<I2I4' -- which entry of the range, bytes of its mark and changes
     local QUEUED, LEASED, WRITTEN = 1, 2, 3
     local LAPSED = 4 -- queued, but still settled by whoever had it if nobody was faster
@@ -115,6 +116,11 @@ local function chunk_rules(buffer, index, now_ms)
     end
     k.names = names
 
+    local function keys(c)
+        if not c.keys then c.keys = call('HGET', buffer, 'y' .. c.name) or '' end
+        return c.keys
+    end
+
     local function body(c)
         if not c.body then c.body = call('HGET', buffer, 'b' .. c.name) or '' end
         return c.body
@@ -145,7 +151,7 @@ local function chunk_rules(buffer, index, now_ms)
     local function put(c)
         if #c.parts == 0 then
             drops[#drops + 1], drops[#drops + 2] = 's' .. c.name, 'n' .. c.name
-            drops[#drops + 1] = 'b' .. c.name
+            drops[#drops + 1], drops[#drops + 2] = 'b' .. c.name, 'y' .. c.name
             chunks[c.name] = false
             return
         end
@@ -161,7 +167,7 @@ local function chunk_rules(buffer, index, now_ms)
         local before = c.before
         c.before = nil
         for member in pairs(members_of(c)) do
-            if not before[member] then adds[#adds + 1], adds[#adds + 2] = 0, member end
+            if not before[member] then adds[#adds + 1], adds[#adds + 2] = '0', member end
             before[member] = nil
         end
         for member in pairs(before) do rems[#rems + 1] = member end
@@ -273,12 +279,10 @@ local function chunk_rules(buffer, index, now_ms)
 
     -- The field of its key; nil: it came without.
     local function key_of(c, entry)
-        local all = names(c)
-        local ends_at = c.stride * c.count
-        if #all == ends_at then return nil end
-        local from = entry > 0 and unpack('<I4', all, ends_at + 4 * entry - 3) or 0
-        local to, keys_at = unpack('<I4', all, ends_at + 4 * entry + 1), ends_at + 4 * c.count
-        return sub(all, keys_at + from + 1, keys_at + to)
+        local all, keys_at = keys(c), 4 * c.count
+        if all == '' then return nil end
+        local from = entry > 0 and unpack('<I4', all, 4 * entry - 3) or 0
+        return sub(all, keys_at + from + 1, keys_at + unpack('<I4', all, 4 * entry + 1))
     end
     k.key_of = key_of
 
@@ -290,7 +294,7 @@ local function chunk_rules(buffer, index, now_ms)
         local at = find(names(c), name, 1, true)
         while at and (at - 1) % c.stride ~= 0 do at = find(names(c), name, at + 1, true) end
         local entry = at and (at - 1) / c.stride
-        local p = entry and entry < c.count and part_of(c, entry)
+        local p = entry and part_of(c, entry)
         if not p then return nil end
         return c, entry, p
     end
@@ -344,18 +348,22 @@ local function chunk_rules(buffer, index, now_ms)
         return table.concat(told)
     end
 
-    -- These entries of a part, as callers are told of them.
-    function k.told(c, p, first, last)
-        local runs, base, state, ends_bytes = body(c), 0, p.state, 4 * c.count
+    -- These entries of a part, as callers are told of them, behind what is told already.
+    function k.tell(told, c, p, first, last)
+        local some, runs, base, state = names(c), body(c), 0, p.state
         if state == LAPSED or state == LEASED and not k.is_leased(p) then state = QUEUED end
-        if first > 0 then base = unpack('<I4', runs, 4 * first - 3) end
         if last - first + 1 < c.count then
+            local runs_at = 4 * c.count
+            if first > 0 then base = unpack('<I4', runs, 4 * first - 3) end
+            some = sub(some, c.stride * first + 1, c.stride * (last + 1))
             runs = sub(runs, 4 * first + 1, 4 * last + 4)
-                .. sub(runs, ends_bytes + base + 1, ends_bytes + unpack('<I4', runs, 4 * last + 1))
+                .. sub(runs, runs_at + base + 1, runs_at + unpack('<I4', runs, 4 * last + 1))
         end
-        return pack(RANGE, state, last - first + 1, c.accepted_at_ms, base)
-            .. sub(names(c), c.stride * first + 1, c.stride * (last + 1))
-            .. runs .. told_marks(c, first, last)
+        local n = #told
+        told[n + 1] = pack(RANGE, state, last - first + 1, c.accepted_at_ms, base)
+            .. told_marks(c, first, last)
+        told[n + 2], told[n + 3] = some, runs
+        return told
     end
 
     -- Nothing of this part stays.

@@ -120,7 +120,6 @@ static void answer_whole(struct redis *r, struct op *op, struct bytes packed, st
     if (!op->out.value) err_set(&op->err, ERR_NOMEM, "out of memory for the answer");
 }
 
-/* What was accepted, or who has its key. */
 static void answer_accepted(struct op *op, struct bytes packed, struct moment at)
 {
     op->buffer->now_ms = at.now_ms;
@@ -128,13 +127,17 @@ static void answer_accepted(struct op *op, struct bytes packed, struct moment at
         answer_published(op, packed, at);
         return;
     }
-    if (packed.data[0] != OUTCOME_CACHED) {
-        answer_take(op, packed, at);
-        op->changed = packed.data[0] & (STATUS_CHANGED | STATUS_STORED);
-        return;
-    }
+    answer_take(op, packed, at);
+    op->changed = packed.data[0] & (STATUS_CHANGED | STATUS_STORED);
+}
+
+/* Another entry has the key. */
+static void answer_has_key(struct op *op, const redisReply *reply, struct moment at)
+{
+    op->buffer->now_ms = at.now_ms;
     op->out.outcome = OUTCOME_CACHED;
-    if (!entries_answer(op, bytes_of(packed.data + 1, packed.len - 1)) && !op->err.code)
+    bool fits = reply->elements == RANGE_PARTS && range_answer(op, reply->element);
+    if (!fits && !op->err.code)
         err_set(&op->err, ERR_CORRUPT, "redis: the script gave an answer of another kind");
 }
 
@@ -143,7 +146,9 @@ static void step_answer(struct redis *r, struct op *op, const redisReply *reply,
 {
     op_clear_answer(op);
     struct bytes packed = bytes_of(reply->str, reply->len);
-    if (reply->type != REDIS_REPLY_STRING || packed.len == 0)
+    if (op->verb == VERB_ACCEPT && reply->type == REDIS_REPLY_ARRAY)
+        answer_has_key(op, reply, at);
+    else if (reply->type != REDIS_REPLY_STRING || packed.len == 0)
         err_set(&op->err, ERR_CORRUPT, "redis: the script gave an answer of another kind");
     else if (packed.data[0] == STATUS_FAILED)
         err_set(&op->err, ERR_CORRUPT, "redis: the key of this record: %.*s",
@@ -230,6 +235,11 @@ void argv_made(struct argv *a, const uint8_t *end)
     argv_add(a, bytes_of(argv_room(a), len));
     a->used += len;
     CHECK(a->used <= sizeof a->memory);
+}
+
+void argv_join(struct argv *a)
+{
+    a->lens[a->count - 1] |= ARG_GOES_ON;
 }
 
 void argv_key(struct argv *a, const struct batch *b, const char *what)
@@ -370,7 +380,7 @@ static void put_run(struct argv *a, const struct batch *b, unsigned first, unsig
     at = le_put(at, (uint64_t)op->in.retain_ms, 8);
     at = le_put(at, end - first, 2);
     for (unsigned i = first; i < end; i++) at = le_put(at, b->ops[i]->frame.len, 2);
-    if (kind == RUN_ACCEPT) at = accept_said(at, b->ops + first, end - first);
+    if (kind == RUN_ACCEPT) at = accept_bounds(at, b->ops + first, end - first);
     argv_made(a, at);
     if (kind == RUN_ACCEPT) {
         accept_put(a, b->ops + first, end - first);
