@@ -686,9 +686,9 @@ if KEYS[2] then
 
         -- Who has the key: the answer that tells it; and one that has it still, though it is written.
         local function key_holder(key, j)
-            local holder = staged[key] or found[2 + n + j]
-            if not holder then return nil end
-            if staged[holder] then return told(staged[holder]) end
+            if staged[key] then return told(staged[staged[key]]) end
+            local holder = found[2 + n + j]
+            if not holder or staged[holder] then return nil end -- it was another with that name
             local c, entry, p = chunks.find(holder)
             if not c then return nil end
             if p.state ~= WRITTEN then

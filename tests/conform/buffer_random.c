@@ -10,6 +10,8 @@
 enum { NUMBERS = 400, ENVS = 3, KEYS = 6, STEPS = 250, BURST_MAX = 24, DRAINERS = 3 };
 
 static const char *const envs[ENVS] = { "e", "other", "x" };
+static const char *const scopes[ENVS] = { "@e", "@other", "@x" };
+static const char *const key_names[KEYS] = { "a", "b", "c", "d", "e", "f" };
 
 struct modeled {
     bool there, has_key;
@@ -87,28 +89,34 @@ static void expect_like(const struct entry *e, unsigned n)
 
 /* ---- accept: one env, all with keys or none ---- */
 
-static struct waiting *submit_accept(unsigned n, unsigned key)
+static struct waiting *submit_accept(unsigned n, unsigned key, bool fresh)
 {
-    struct buffer_ask ask = {
-        .env = bytes_str(envs[env_of(n)]), .id = id_of(n), .run = run_of(n), .unclaimed = true
-    };
-    if (key < KEYS) ask.key_frame = key_frames[key];
-    return submit_buffer(VERB_ACCEPT, ask, NULL, NULL);
+    struct buffer_ask ask = { .env = bytes_str(envs[env_of(n)]),
+                              .id = id_of(n),
+                              .run = run_of(n),
+                              .unclaimed = true,
+                              .fresh = fresh };
+    if (key == KEYS) return submit_buffer(VERB_ACCEPT, ask, NULL, NULL);
+    struct key claim = key_of(scopes[env_of(n)], key_names[key]);
+    ask.key_frame = key_frames[key];
+    return submit_buffer(VERB_ACCEPT, ask, &claim, NULL);
 }
 
-static void accepted(const struct op *op, unsigned n, unsigned key)
+/* A written one that is still kept has the key, and nobody has taken it since. */
+static bool is_kept(unsigned env, unsigned key)
 {
-    SAYS(op->err.code == 0);
-    unsigned holder = key < KEYS ? holder_of(env_of(n), key) : NUMBERS;
-    if (!is_gone(&all[n]) && holder != n && op->out.outcome == OUTCOME_OK) return;
-    if (holder < NUMBERS && holder != n) {
-        SAYS(op->out.outcome == OUTCOME_CACHED);
-        expect_like(only(op), holder);
-        return;
+    for (unsigned n = env; n < NUMBERS; n += ENVS) {
+        const struct modeled *m = &all[n];
+        if (!is_gone(m) && m->state == ENTRY_WRITTEN && m->has_key && m->key == key)
+            return true;
     }
-    SAYS(op->out.outcome == OUTCOME_OK);
-    SAYS(op->changed == is_gone(&all[n]));
-    if (!is_gone(&all[n])) return;
+    return false;
+}
+
+static void stored(unsigned n, unsigned key)
+{
+    for (unsigned i = env_of(n); i < NUMBERS; i += ENVS)
+        if (all[i].key == key) all[i].has_key = false;
     all[n] = (struct modeled){ .there = true,
                                .has_key = key < KEYS,
                                .key = key,
@@ -116,19 +124,38 @@ static void accepted(const struct op *op, unsigned n, unsigned key)
                                .order = ++arrived };
 }
 
+static void accepted(const struct op *op, unsigned n, unsigned key, bool fresh)
+{
+    enum outcome got = op->out.outcome;
+    bool gone = is_gone(&all[n]);
+    unsigned holder = key < KEYS ? holder_of(env_of(n), key) : NUMBERS;
+    SAYS(op->err.code == 0);
+    if (!gone && holder != n && got == OUTCOME_OK && !fresh)
+        return; /* there, whatever its key */
+    if (holder < NUMBERS && holder != n) {
+        SAYS(got == OUTCOME_CACHED);
+        expect_like(only(op), holder);
+    } else if (fresh && holder != n && (!gone || is_kept(env_of(n), key))) {
+        SAYS(got == OUTCOME_IN_PROGRESS && !op->changed);
+    } else {
+        SAYS(got == OUTCOME_OK && op->changed == gone);
+        if (gone) stored(n, key);
+    }
+}
+
 static void do_accept(void)
 {
     struct waiting *sent[BURST_MAX];
     unsigned numbers[BURST_MAX], keys[BURST_MAX];
     unsigned count = 1 + below(BURST_MAX), env = below(ENVS), first = below(NUMBERS / ENVS);
-    bool keyed = below(2);
+    bool keyed = below(2), fresh = keyed && store->caps & CAP_FRESH && below(2);
     for (unsigned i = 0; i < count; i++) {
         numbers[i] = (first + i * 5) % (NUMBERS / ENVS) * ENVS + env; /* none twice */
         keys[i] = keyed ? below(KEYS) : KEYS;
-        sent[i] = submit_accept(numbers[i], keys[i]);
+        sent[i] = submit_accept(numbers[i], keys[i], fresh);
     }
     world_settle(&world);
-    for (unsigned i = 0; i < count; i++) accepted(sent[i]->op, numbers[i], keys[i]);
+    for (unsigned i = 0; i < count; i++) accepted(sent[i]->op, numbers[i], keys[i], fresh);
 }
 
 /* ---- lease ---- */
@@ -327,7 +354,7 @@ static void history(uint64_t from)
     seed = from;
     rng_seeded_init(&rng, seed);
     for (unsigned i = 0; i < KEYS; i++)
-        key_frames[i] = entry_ask("e", 1, (char[]){ (char)('a' + i), '\0' }).key_frame;
+        key_frames[i] = entry_ask("e", 1, key_names[i]).key_frame;
     for (step = 0; step < STEPS; step++) does[below(sizeof does / sizeof does[0])]();
 }
 
