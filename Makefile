@@ -60,7 +60,7 @@ unit_src := $(wildcard src/*/*_test.c)
 obj = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
 
 migrations := $(patsubst src/store/postgres/%.sql,$(BUILD)/obj/gen/postgres_%.o,$(wildcard src/store/postgres/*.sql))
-redis_scripts := $(patsubst src/store/%.lua,$(BUILD)/obj/gen/%_script.o,$(wildcard src/store/*.lua))
+redis_scripts := $(patsubst src/store/%.lua,$(BUILD)/obj/gen/%_script.o,$(filter-out src/store/redis_chunk.lua,$(wildcard src/store/*.lua)))
 lib_obj := $(call obj,$(lib_src)) $(redis_scripts) $(migrations)
 cli_obj := $(call obj,$(cli_src))
 daemon_obj := $(call obj,$(daemon_src)) $(BUILD)/obj/gen/openapi_document.o
@@ -81,7 +81,8 @@ $(BUILD)/obj/src/%_test.o $(BUILD)/obj/tests/conform/%.o: OPT = $(OPT_CASES)
 .PRECIOUS: $(BUILD)/gen/%_script.c
 $(BUILD)/gen/%_script.c: src/store/%.lua tools/embed
 	@mkdir -p $(@D)
-	$(Q)tools/embed $*_script $< >$@
+	$(Q)tools/embed $*_script $(filter %/redis_chunk.lua,$^) $< >$@
+$(BUILD)/gen/redis_script.c $(BUILD)/gen/redis_buffer_script.c: src/store/redis_chunk.lua
 
 $(BUILD)/gen/openapi_document.c: src/daemon/openapi.json tools/embed
 	@mkdir -p $(@D)

@@ -32,6 +32,16 @@ void run_id_make(int64_t now_ms, const uint8_t random[10], struct run_id *ret_id
     ret_id->text[RUN_ID_BYTES] = '\0';
 }
 
+int64_t run_id_ms(const struct run_id *id)
+{
+    int64_t ms = 0;
+    for (int i = 0; i < 10; i++) {
+        const char *digit = strchr(digits, id->text[4 + i]);
+        ms = ms << 5 | (digit ? digit - digits : 0);
+    }
+    return ms;
+}
+
 static char upper(uint8_t c)
 {
     return (char)(c >= 'a' && c <= 'z' ? c - 'a' + 'A' : c);

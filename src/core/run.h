@@ -90,6 +90,8 @@ struct run {
 void run_id_make(int64_t now_ms, const uint8_t random[10], struct run_id *ret_id);
 /* Exactly as made; lower case is taken, too. False: it is none. */
 bool run_id_parse(struct bytes text, struct run_id *ret_id);
+/* When it was made, as it says. */
+int64_t run_id_ms(const struct run_id *id);
 static inline struct bytes run_id_bytes(const struct run_id *id)
 {
     return bytes_of(id->text, strlen(id->text));

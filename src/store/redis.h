@@ -12,7 +12,8 @@
  *   redis_inbox.c    being told of what others change
  *   redis_facts.c    what a server says of itself
  *   redis.lua        the rules, as one atomic step in the server; and what is accepted
- *   redis_buffer.lua entries of the buffer; redis_gate.lua: the gate */
+ *   redis_buffer.lua what else is done with entries of the buffer; redis_gate.lua: the gate
+ *   redis_chunk.lua  what the buffer is made of, for both */
 #ifndef STORE_REDIS_H
 #define STORE_REDIS_H
 
@@ -32,6 +33,8 @@ enum {
     BATCH_MAX = 128,
     WHOLE_FRAME_BYTES = 3,
     SHA_BYTES = 41,
+    ENV_PREFIX_BYTES_MAX =
+        2 + ENV_BYTES_MAX, /* of a field: its kind, the env with its length */
 };
 
 enum script { SCRIPT_CLAIMS, SCRIPT_BUFFER, SCRIPT_GATE, SCRIPTS };
@@ -120,7 +123,9 @@ void conn_use(struct conn *c);
 bool conn_refuses(const struct conn *c);
 /* A deadline passed while it was being connected: nobody else has to wait for that. */
 void conn_missed(struct conn *c);
-/* READY only. Takes over the command; `argv` is copied. False: out of memory, it was failed. */
+/* READY only. Takes over the command; `argv` is copied. False: out of memory, it was failed. An argument
+ * may be in pieces: the length of each but its last has this bit. */
+#define ARG_GOES_ON (SIZE_MAX / 2 + 1)
 bool conn_send(struct conn *c, struct command *command, int argc, const char **argv,
                const size_t *lens);
 /* The same, a few words, with a deadline like everything's and memory of its own. */
@@ -179,6 +184,16 @@ uint16_t crc16(struct bytes content); /* as CLUSTER KEYSLOT has it */
 
 /* ---- redis.c ---- */
 
+/* The arguments of one command, and the bytes of those that are made for it. */
+struct argv {
+    const char *at[16 + BATCH_MAX * 12];
+    size_t lens[16 + BATCH_MAX * 12];
+    int count;
+    size_t used;
+    uint8_t memory[1024 + BATCH_MAX * (160 + 2 * ENV_PREFIX_BYTES_MAX + RUN_ID_BYTES +
+                                       RUN_KEY_FRAME_BYTES_MAX)];
+};
+
 /* What a server said of itself. */
 struct redis_facts {
     bool known, cluster, replica, aof, limited; /* limited: there is a maxmemory */
@@ -217,6 +232,7 @@ struct redis {
     size_t in_flight;         /* ops, the parked ones too */
     struct histogram batches; /* ops in each */
     uint64_t connects;        /* connections that became ready */
+    struct argv argv;         /* of the command that is being put together */
 };
 
 void redis_finish(struct redis *r, struct op *op);  /* its err or out is set; told next turn */
@@ -258,19 +274,11 @@ struct batch {
     struct op *ops[BATCH_MAX];
 };
 
-/* The arguments of one command, and the bytes of those that are made for it. */
-struct argv {
-    const char *at[16 + BATCH_MAX * 7];
-    size_t lens[16 + BATCH_MAX * 7];
-    int count;
-    size_t used;
-    uint8_t memory[1024 + BATCH_MAX * 160];
-};
-
 void argv_add(struct argv *a, struct bytes content);
 uint8_t *argv_room(struct argv *a); /* where the next made one begins */
 void argv_made(struct argv *a, const uint8_t *end);
-void argv_begin(struct argv *a, const struct batch *b, enum script script, unsigned keys);
+void argv_join(struct argv *a); /* what comes next is more of the last one */
+struct argv *argv_begin(const struct batch *b, enum script script, unsigned keys);
 void argv_key(struct argv *a, const struct batch *b, const char *what); /* "": the shard */
 void argv_send(struct argv *a, struct batch *b);
 
@@ -291,9 +299,22 @@ bool record_unpack(struct bytes packed, struct record *ret_record, struct bytes 
 
 /* ---- redis_buffer.c ---- */
 
-void accept_put(struct argv *a, const struct op *op);
-/* False: it is no entry; or out of memory, which is said in the op's err. */
-bool entry_answer(struct op *op, struct bytes packed);
+/* What is accepted together becomes a chunk, if it is not too much of it. */
+struct chunk {
+    size_t entries, bytes;
+    int64_t first_ms, last_ms; /* by their ids */
+};
+bool chunk_takes(struct chunk *c, const struct op *op); /* one more */
+unsigned accept_flags(const struct op *op);
+bool accept_alike(const struct op *a, const struct op *b);
+/* The highest of their ids, and the lowest. */
+uint8_t *accept_bounds(uint8_t *at, struct op *const *ops, unsigned count);
+void accept_put(struct argv *a, struct op *const *ops, unsigned count);
+/* What an entry is called in the server. */
+uint8_t *entry_name_put(uint8_t *at, struct bytes env, const struct run_id *id);
+/* False: they are no entries; or out of memory, which is said in the op's err. */
+enum { RANGE_PARTS = 3 };
+bool range_answer(struct op *op, redisReply *const parts[RANGE_PARTS]);
 void buffer_learn_epoch(struct redis *r, unsigned shard, const redisReply *reply);
 void buffer_send(struct batch *b);
 bool buffer_done(struct batch *b, const redisReply *reply);

@@ -6,13 +6,14 @@
 --       claim    what of the record is the caller's: retain_ms, lease_ms, token, fingerprint
 --       publish  a token, a value; the retention is as granted
 --       other    an OP, fingerprint, and a value if flagged
---       accept   an ASKED, id and key of an entry, a value ('': the id), the run; they have a step of
---                their own, and the env of all of a run is behind the lengths
+--       accept   they have a step of their own, and are told kind by kind: '', the names of all entries
+--                of a run, the fields of their keys, what is to be stored of them (names, keys if they
+--                have some, runs), tokens, values; behind the lengths, the highest id and the lowest
 -- gives now_ms, epoch, fence floor, fence of a new claim, then per op: status, header of the record as
 --       it is now, value; for short: of a claim of a new key the status alone, of a publish of what
 --       was just pending that record, which begins like no status that a publish can have; of an
---       accept whose key leads to another entry, that one. After those to accepts, the epoch of the
---       buffer.
+--       accept whose key leads to another entry, a list: how that one is told. After those to accepts,
+--       the epoch of the buffer.
 --
 -- A shard is a hash, so that what a step reads it reads by one HMGET, and what it writes mostly by
 -- one HSET: a command per record would cost more than everything else. Its fields:
@@ -47,7 +48,7 @@ local call, pack, unpack, byte, find, sub =
 
 local META = '<c8I8i8' -- epoch, lost with the records; highest fence that was dropped; needed until
 local HEAD = '<i8i8c8c8BI2' -- now_ms or 0, grace_ms, epoch for an empty shard, inbox, prefix, ops
-local RUN = '<BBi8i8I2' -- kind, waits, lease_ms, retain_ms, ops
+local RUN = '<BBi8i8I2' -- kind, waits (of accepts: flags), lease_ms, retain_ms, ops
 local LIST = '<I8I8i8' -- first, next, due_ms of the first
 local ENTRY = '<i8i8I2' -- due_ms, changed_at_ms, records
 local LISTS, LIST_MS = 12, 60000 -- of what is due in a minute, four, sixteen ... eight years
@@ -502,7 +503,7 @@ local function note_run(life_ms, first, last, lengths, all, status, short)
     end
     local some, frames = {}, {}
     for i = first, last do
-        local said = byte(answers[4 + i]) % 32
+        local said = type(answers[4 + i]) == 'string' and byte(answers[4 + i]) % 32
         if said == status or said == short then
             some[#some + 1], frames[#frames + 1] = pack('<I2', #ARGV[2 + i]), ARGV[2 + i]
         end
@@ -589,167 +590,220 @@ end
 
 -- Publishes claims and puts entries into the buffer of one env, each with its claim or not at all.
 -- Whatever can fail comes before the first write. Made only for a step that accepts; what is stored,
--- and how it is found, is in redis_buffer.lua.
+-- and how it is found, is in redis_chunk.lua.
 local accepts
 if KEYS[2] then
     local buffer, index = KEYS[2], KEYS[3]
-    local META = '<c8I8'
-    local ASKED, UNCLAIMED, VALUE, FRESH = '<c16i8B', 1, 2, 4 -- token, retain_ms, flags
-    local HEADER, HEADER_BYTES, RUN_INLINE = '<BI8I4i8>I8<i8i8c16I2', 63, 4096
-    local ENTRY = '<BI8I4i8BI4'
-    local QUEUED, LEASED, WRITTEN, LAPSED = 1, 2, 3, 4
-    local CACHED, IN_PROGRESS, LOST, OK, STORED, FAILED = 2, 3, 7, 8, 64, 255
-    local NEW, NOBODY = pack('<BI8I4i8', QUEUED, 0, 0, now_ms), string.rep('\0', 8 + 8 + 16)
-    local char = string.char
+    local META, META_BYTES = '<c8I8I8', 24
+    local UNCLAIMED, VALUE, FRESH, KEYED = 1, 2, 4, 8
+    local CHUNK, PART = '<i8I2B', '<I2I2Bi8i8c16'
+    local RANGE = '<BI2i8I4'
+    local RECORD_BYTES, RECORD_DONE = 69, 2
+    local QUEUED, WRITTEN = 1, 3
+    local IN_PROGRESS, LOST, OK, STORED, FAILED = 3, 7, 8, 64, 255
+    local ACCEPTED, NOBODY = string.char(OK + STORED), string.rep('\0', 16)
+    local char, concat = string.char, table.concat
 
-    local function lives(header)
-        if not header or #header < HEADER_BYTES then return false end
-        local state, _, _, _, _, until_ms = unpack(HEADER, header)
-        return state ~= WRITTEN or now_ms < until_ms
-    end
+    local buffer_epoch, seq, held, known = new_epoch, 0, 0, nil
+    local chunks -- made when something is there
 
     -- Is there a record that counts? One that is none is for whoever goes by the rules.
     local function is_claimed(raw)
         if not raw or byte(raw) == 0 then return false end
-        if #raw < 69 then return true end
+        if #raw < RECORD_BYTES then return true end
         local done_at_ms, _, _, lease_until_ms, retain_ms = unpack('<i8I8i8i8i8', raw, 5)
-        if byte(raw) == 2 then return now_ms < done_at_ms + retain_ms end
+        if byte(raw) == RECORD_DONE then return now_ms < done_at_ms + retain_ms end
         local keep_ms = retain_ms > ABANDONED_KEEP_MS and retain_ms or ABANDONED_KEEP_MS
         return now_ms < lease_until_ms + keep_ms
     end
 
-    -- The answer that tells who has the key; nil: nobody.
-    local function told(env, id, header, run, changes)
-        if not lives(header) then return nil end
-        local state, rev, attempts, accepted_at_ms, _, until_ms, lease_ms, _, key_len =
-            unpack(HEADER, header)
-        local left_ms = until_ms - now_ms
-        if state == WRITTEN then return nil end
-        if state == LAPSED or state == LEASED and (left_ms <= 0 or left_ms > lease_ms) then
-            state = QUEUED
+    -- These one behind the other, and where each ends in front of them.
+    local function joined(list)
+        local ends, at = {}, 0
+        for i = 1, #list do
+            at = at + #list[i]
+            ends[i] = pack('<I4', at)
         end
-        run = run or sub(header, HEADER_BYTES + key_len + 1)
-        return char(CACHED) .. pack(ENTRY, state, rev, attempts, accepted_at_ms, #env, #run)
-            .. env .. id .. run .. (changes or '')
+        return concat(ends) .. concat(list)
     end
 
-    local buffer_epoch, seq, known = new_epoch, 0, nil
-
-    accepts = function(last, lengths, env)
-        local prefix = char(#env) .. env
-        local h, k, r, x = 'h' .. prefix, 'k' .. prefix, 'r' .. prefix, 'i' .. prefix
-        local q = 'q' .. prefix .. '\1'
-        local asked, n = { '' }, 1
-        for at = at, at + 5 * (last - i), 5 do
-            asked[n + 1] = h .. ARGV[at + 1]
-            n = n + 1
-            if ARGV[at + 2] ~= '' then
-                asked[n + 1] = k .. ARGV[at + 2]
-                n = n + 1
-            end
-        end
-        local found = call('HMGET', buffer, _G.unpack(asked))
+    -- What was asked of one env: '', names, keys if flagged; all that is to be stored of these, if all
+    -- of it is; tokens and values if they are claimed. `bounds`: the highest id, the lowest.
+    accepts = function(last, lengths, flags, retain_ms, bounds)
+        local first, n, keyed = i, last - i + 1, flags >= KEYED
+        local fresh, claimed = flags % KEYED >= FRESH, flags % 2 ~= UNCLAIMED
+        local names = at + 1
+        local keys = keyed and names + n
+        local stored = names + (keyed and 2 * n or n)
+        local tokens = stored + (keyed and 3 or 2)
+        local values, bodies = tokens + n, ARGV[tokens - 1]
+        local found = call('HMGET', buffer, _G.unpack(ARGV, at, stored - 1))
         if known == nil then
             call('ZCARD', index) -- whatever else it is, it says so now
             known = found[1]
-            if known then buffer_epoch, seq = unpack(META, known) end
-        end
-
-        local sets, set_count, members, member_count = {}, 0, {}, 0
-        local staged = {} -- what was found, and what this step will write
-        for i = 1, n do staged[asked[i]] = found[i] end
-
-        local function header_of(id)
-            local known = staged[h .. id]
-            if known == nil then known = call('HGET', buffer, h .. id) end
-            return known
-        end
-
-        local function is_written(id)
-            return byte(header_of(id)) == WRITTEN
-        end
-
-        local function bound_to(id)
-            local header, run = staged[h .. id], staged[r .. id]
-            if header then return told(env, id, header, run, nil) end
-            local found = call('HMGET', buffer, h .. id, r .. id, 'c' .. prefix .. id)
-            return told(env, id, found[1], found[2], found[3])
-        end
-
-        local function store(id, key, key_field, run)
-            seq = seq + 1
-            local place, header_field = pack('>I8', seq), h .. id
-            if staged[header_field] then -- of one that was written, and is not kept any more
-                call('HDEL', buffer, r .. id, 'c' .. prefix .. id)
+            if known and #known ~= META_BYTES then
+                return redis.error_reply('CORRUPT not the meta of a buffer: ' .. buffer)
             end
-            local header = NEW .. place .. NOBODY .. char(#key % 256, (#key - #key % 256) / 256) .. key
-            if #run <= RUN_INLINE then
-                header = header .. run
-            else
-                sets[set_count + 1], sets[set_count + 2] = r .. id, run
-                staged[r .. id] = run
-                set_count = set_count + 2
+            if known then buffer_epoch, seq, held = unpack(META, known) end
+        end
+        at = claimed and values + n or tokens
+
+        -- Has nobody been here?
+        local function is_new()
+            local seen = {}
+            for j = 2, stored - names + 1 do
+                if found[j] then return false end
             end
-            sets[set_count + 1], sets[set_count + 2] = header_field, header
-            staged[header_field] = header
-            set_count = set_count + 2
-            if key ~= '' then
-                sets[set_count + 1], sets[set_count + 2] = key_field, id
-                staged[key_field] = id
-                set_count = set_count + 2
+            for j = names, stored - 1 do
+                local field = ARGV[j]
+                if seen[field] then return false end
+                seen[field] = true
             end
-            members[member_count + 1], members[member_count + 2] = 0, x .. id
-            members[member_count + 3], members[member_count + 4] = 0, q .. place .. id
-            member_count = member_count + 4
+            if not fresh then return true end
+            for i = first, last do
+                if raws[1 + i] then return false end
+            end
+            return true
+        end
+
+        local taken, staged, late = {}, {}, false -- those that are stored, and what leads to them
+
+        local function run_of(j)
+            local from = j > 0 and unpack('<I4', bodies, 4 * j - 3) or 0
+            return sub(bodies, 4 * n + from + 1, 4 * n + unpack('<I4', bodies, 4 * j + 1))
+        end
+
+        local function told(j)
+            return { pack(RANGE, QUEUED, 1, now_ms, 0), ARGV[names + j], joined({ run_of(j) }) }
+        end
+
+        -- Nothing of what was written, and is not kept any more, stays.
+        local function take_out(c, entry, p)
+            chunks.carve(c, p, entry, entry)
+            chunks.take_out(c, p)
+            late = true
+        end
+
+        -- Who has the key: the answer that tells it; and one that has it still, though it is written.
+        local function key_holder(key, j)
+            if staged[key] then return told(staged[staged[key]]) end
+            local holder = found[2 + n + j]
+            if not holder or staged[holder] then return nil end -- it was another with that name
+            local c, entry, p = chunks.find(holder)
+            if not c then return nil end
+            if p.state ~= WRITTEN then
+                if holder == ARGV[names + j] then return nil, c, entry, p end
+                return chunks.tell({}, c, p, entry, entry)
+            end
+            if chunks.lives(p) then return nil, c, entry, p end
+            take_out(c, entry, p)
+            return nil
+        end
+
+        local function is_there(name, j)
+            if staged[name] then return true end
+            local c, entry, p
+            if found[2 + j] then c, entry, p = chunks.find(name, found[2 + j]) end
+            if not c then return false end
+            if chunks.lives(p) then return true end
+            take_out(c, entry, p)
+            return false
+        end
+
+        local function publish(i, j)
+            local content = flags % FRESH >= VALUE and ARGV[values + j] or nil
+            local raw, frame, token = raws[1 + i], ARGV[2 + i], ARGV[tokens + j]
+            local answer = content
+                and publish_short(frame, raw, token, content, retain_ms >= 0 and retain_ms)
+            if answer then return OK, answer, true end
+            by_rules = by_rules or rules()
+            answer = by_rules.accept(frame, raw, token, content, retain_ms)
+            return byte(answer), sub(answer, 2), false
         end
 
         -- A claim that is somebody else's does not matter to what is there already.
-        local function accept(i, asks, id, key, value, run)
-            local token, retain_ms, flags = unpack(ASKED, asks)
-            local key_field = key ~= '' and k .. key
-            local bound = key_field and staged[key_field]
-            local cached = bound and bound ~= id and bound_to(bound)
-            if cached then return cached end
-            local there, status, answer = lives(staged[h .. id]), OK, ''
-            if flags >= FRESH and not (there and bound == id and not is_written(id)) then
-                local kept = bound and lives(header_of(bound))
-                if there or kept or is_claimed(raws[1 + i]) then return char(IN_PROGRESS) end
-            end
-            if flags % 2 ~= UNCLAIMED then
-                local content = flags >= VALUE and (value == '' and id or value) or nil
-                local raw, frame = raws[1 + i], ARGV[2 + i]
-                answer = content
-                    and publish_short(frame, raw, token, content, retain_ms >= 0 and retain_ms)
-                if answer then
-                    if not there then store(id, key, key_field, run) end
-                    return answer
-                end
-                by_rules = by_rules or rules()
-                answer = by_rules.accept(frame, raw, token, content, retain_ms)
-                status, answer = byte(answer), sub(answer, 2)
+        local function accept(i, j)
+            local name, key = ARGV[names + j], keyed and ARGV[keys + j]
+            local cached, holder, entry, p
+            if key then cached, holder, entry, p = key_holder(key, j) end
+            local has_it = holder and chunks.name_of(holder, entry) == name
+            if cached and staged[key] ~= name then return cached end
+            local there, status, answer, short = is_there(name, j), OK, '', false
+            if fresh then
+                local mine = cached or has_it and p.state ~= WRITTEN
+                if there and mine then return char(OK) end
+                if there or holder or is_claimed(raws[1 + i]) then return char(IN_PROGRESS) end
+            elseif claimed then
+                status, answer, short = publish(i, j)
             end
             if status == FAILED or status == LOST and not there then return char(status) .. answer end
             if status == LOST then status = OK end
-            if there then return char(status) .. answer end
-            store(id, key, key_field, run)
-            return char(status + STORED) .. answer
+            if not there then
+                if holder then
+                    chunks.let_go(holder, entry)
+                    late = true
+                end
+                taken[#taken + 1], staged[name] = j, j
+                if key then staged[key] = name end
+                if not short then status = status + STORED end
+            end
+            return short and answer or char(status) .. answer
+        end
+
+        -- What is stored of all of them, of those that were taken.
+        local function content()
+            if #taken == n then return ARGV[stored], keyed and ARGV[stored + 1], bodies end
+            local some, their_keys, runs = {}, {}, {}
+            for t = 1, #taken do
+                some[t], runs[t] = ARGV[names + taken[t]], run_of(taken[t])
+                if keyed then their_keys[t] = ARGV[keys + taken[t]] end
+            end
+            return concat(some), keyed and joined(their_keys), joined(runs)
+        end
+
+        local function store()
+            local sets, count = {}, 0
+            local env = sub(ARGV[names], 2, 2 + byte(ARGV[names], 2))
+            seq, held = seq + 1, held + #taken
+            local chunk = pack('>I8', seq)
+            for t = 1, #taken do
+                local name = ARGV[names + taken[t]]
+                sets[count + 1], sets[count + 2] = name, chunk
+                count = count + 2
+                if keyed then
+                    sets[count + 1], sets[count + 2] = ARGV[keys + taken[t]], name
+                    count = count + 2
+                end
+            end
+            local all_names, all_keys, all_runs = content()
+            sets[count + 1], sets[count + 2] = 'n' .. chunk, all_names
+            sets[count + 3], sets[count + 4] = 'b' .. chunk, all_runs
+            sets[count + 5] = 's' .. chunk
+            sets[count + 6] = pack(CHUNK, now_ms, #taken, 0) .. bounds .. env
+                .. pack(PART, 0, #taken - 1, QUEUED, 0, 0, NOBODY)
+            sets[count + 7], sets[count + 8] = '', pack(META, buffer_epoch, seq, held)
+            if keyed then sets[count + 9], sets[count + 10] = 'y' .. chunk, all_keys end
+            known = true
+            call('HSET', buffer, _G.unpack(sets))
+            call('ZADD', index, '0', 'q' .. env .. '\1' .. chunk .. '\0\0', '0', 'a' .. chunk,
+                '0', 'i' .. env .. bounds .. chunk)
         end
 
         shortest_ms = nil
-        local first = i
-        for i = first, last do
-            answers[4 + i] =
-                accept(i, ARGV[at], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3], ARGV[at + 4])
-            at = at + 5
+        if not claimed and is_new() then
+            for j = 0, n - 1 do
+                taken[1 + j] = j
+                answers[4 + first + j] = ACCEPTED
+            end
+        else
+            chunks = chunks or chunk_rules(buffer, index, now_ms)
+            for j = 0, n - 1 do answers[4 + first + j] = accept(first + j, j) end
         end
         if shortest_ms then note_run(shortest_ms, first, last, lengths, false, 24, 1) end
-        if set_count > 0 then
-            known = true
-            sets[set_count + 1], sets[set_count + 2] = '', pack(META, buffer_epoch, seq)
-            call('HSET', buffer, _G.unpack(sets))
-            call('ZADD', index, _G.unpack(members))
-        end
+        if late then chunks.write() end
+        if #taken > 0 then store() end
         answers[5 + count] = known and buffer_epoch or ''
+        return nil
     end
 end
 
@@ -762,7 +816,9 @@ while i <= count do
     elseif kind == PUBLISH then
         publishes(last, lengths)
     elseif kind == ACCEPT then
-        accepts(last, sub(lengths, 1, 2 * run), sub(lengths, 2 * run + 1))
+        local failure = accepts(last, sub(lengths, 1, 2 * run), waits, retain_ms,
+            sub(lengths, 2 * run + 1))
+        if failure then return failure end
     else
         others(last)
     end

@@ -1,65 +1,38 @@
 -- redis_buffer.lua - entries of the buffer, in one atomic step. What puts them there is in redis.lua,
--- since it decides on a claim, too.
+-- since it decides on a claim, too; what they are kept in is in redis_chunk.lua.
 --
 -- KEYS  the buffer of a shard, its index
--- ARGV  now_ms or 0; then per op an OP and three arguments
---         get     env, id or key
---         append  env, id, change
---         lease   env, id: that one; both empty: whose turn it is
---         settle  '', '', SETTLEs
---         list    env, id to begin behind
+-- ARGV  now_ms or 0; then per op an OP and two arguments
+--         get     the name of the entry, or the field of a key
+--         append  the name, a change
+--         lease   the name: that one; '': whose turn it is
+--         settle  '', SETTLES
+--         list    FROM, an id to begin behind
 --         stats
--- gives now_ms, epoch ('': there is no buffer), then per op: outcome, three numbers, entries; or the
---       outcome alone
---
--- The buffer is a hash, its index a sorted set in which all scores are zero: members are in order of
--- their bytes. What an entry is called, its name, is env and id with the length of the env in front,
--- so that no env's names are among another's:
---
---   hash   ''                    META
---          't'                   whose turn was last: an env with its length
---          'h' name              HEADER, the key, and a short run; in redis.lua, too
---          'r' name              a run that is not short, as it came; never written again
---          'c' name              what was changed since
---          'k' env key           id of the entry that has the key
---   index  'i' name              by id: those that are not written
---          'q' env 1 seq id      those that nobody has leased: first in, first out
---          'q' env 0 seq id      before them, those whose lease was found to have lapsed
---          'l' until name        those that are leased, by the end of the lease
---          'a' seq name          those that are leased or lapsed, by age
---          'w' until name        those that are written and kept for a while
---
--- A command per entry would cost more than everything else. So what an op is about is read together,
--- what it changes is written together at its end, or before the index is looked at again, and what has
--- been read of the hash is known until the end of the step.
+-- gives now_ms, epoch ('': there is no buffer), then per op: outcome, three numbers, RANGEs of entries
+--       with what belongs to them; or the outcome alone
 --
 -- Two keys, and both are named: a slot of a cluster that moves is never seen half here and half there
 -- (Redis says TRYAGAIN). Nothing in here expires by itself; what was written is taken out, when its
 -- time has come, by whoever leases or settles, a few at a time.
 
-local call, pack, unpack, byte, sub, char, find, reverse = redis.call, struct.pack, struct.unpack,
-    string.byte, string.sub, string.char, string.find, string.reverse
+local call, pack, unpack, byte, find, sub =
+    redis.call, struct.pack, struct.unpack, string.byte, string.find, string.sub
 
 local OP = '<BBI8i8c16I4I4' -- kind, flags, rev, lease_ms, token, limit, env_limit
-local META = '<c8I8' -- epoch, lost with the entries; seq of the last
-local HEADER, HEADER_BYTES = '<BI8I4i8>I8<i8i8c16I2', 63
-    -- state, rev, attempts, accepted_at_ms, seq, until_ms, lease_ms, token, bytes of the key
-local TAIL = '<i8i8c16' -- the last of them but one, from byte 30 to 61
-local ENTRY = '<BI8I4i8BI4' -- as it is told: state, rev, attempts, accepted_at_ms, bytes of env and run
+local SETTLES = '<I4I4' -- bytes of the names of those that are written, and back; behind them, of those
+    -- that have failed, too: one name behind the other, those of a chunk in their order
+local META, META_BYTES = '<c8I8I8', 24
+    -- epoch, lost with the entries; the last chunk; entries that are not written
 
-local QUEUED, LEASED, WRITTEN = 1, 2, 3
-local LAPSED = 4 -- queued, but still settled by whoever had it if nobody was faster
+local QUEUED, LEASED, WRITTEN, LAPSED = 1, 2, 3, 4
 local IN_PROGRESS, OK, ABSENT, CONFLICT = 3, 8, 9, 11
-local SETTLE_WRITTEN, SETTLE_FAILED = 0, 2
 local GET, BY_KEY, FREES_KEY = 1, 1, 1
-local ID_BYTES = 30
+local ID_BYTES, PLACE_BYTES = 30, 10
 local KEEP_MS = 30000
 local ENVS_MAX, SPARE, TIDY = 100, 256, 16
-local ENVS_LOOKED_AT = 10000
+local PARTS, LEASES = 16, 1000 -- looked at together
 local ANSWER_BYTES_MAX = 8 * 1024 * 1024
-local NOBODY, REV_0 = string.rep('\0', 16), string.rep('\0', 8)
-local LEASED_BYTE, WRITTEN_BYTE = char(LEASED), char(WRITTEN)
-local MANY = 4000 -- arguments of one command
 
 local buffer, index = KEYS[1], KEYS[2]
 local now_ms = unpack('<i8', ARGV[1])
@@ -68,206 +41,83 @@ if now_ms == 0 then
     now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
 end
 
-local known = {} -- by field; false: it is not there
+local keys = {} -- by field: who has it
+local meta
 
 -- Those who look for a key are many, and most find nothing: for them alone, nothing else of this is
 -- made.
 do
     local fields, answers, alone, miss = { '' }, { now_ms, '' }, true, true
-    for at = 2, #ARGV, 4 do
+    for at = 2, #ARGV, 3 do
         local kind, flags = byte(ARGV[at], 1, 2)
         if kind == GET and flags == BY_KEY then
-            local env = ARGV[at + 1]
-            fields[#fields + 1] = 'k' .. char(#env) .. env .. ARGV[at + 2]
+            fields[#fields + 1] = ARGV[at + 1]
             answers[#answers + 1] = ABSENT
         else
             alone = false
         end
     end
     local found = call('HMGET', buffer, _G.unpack(fields))
-    for i = 1, #fields do known[fields[i]] = found[i] end
-    for i = 2, #fields do miss = miss and not found[i] end
-    if found[1] then answers[2] = unpack(META, found[1]) end
+    meta = found[1]
+    for i = 2, #fields do
+        keys[fields[i]] = found[i]
+        miss = miss and not found[i]
+    end
+    if meta and #meta ~= META_BYTES then
+        return redis.error_reply('CORRUPT not the meta of a buffer: ' .. buffer)
+    end
+    if meta then answers[2] = unpack(META, meta) end
     if alone and miss then return answers end
 end
+
+local k = chunk_rules(buffer, index, now_ms)
+local epoch, seq, held = '', 0, 0
+if meta then epoch, seq, held = unpack(META, meta) end
 
 local function be(n)
     return pack('>I8', n)
 end
 
--- ---- reading and writing ----
-
-local sets, drops, adds, rems = {}, {}, {}, {} -- to be written
-local freed, freed_by = {}, {} -- fields of keys, and who lets go of them
-
-local function some(list, from)
-    return _G.unpack(list, from, math.min(from + MANY - 1, #list))
-end
-
-local function know(fields)
-    local asked = {}
-    for i = 1, #fields do
-        if known[fields[i]] == nil then asked[#asked + 1] = fields[i] end
-    end
-    for from = 1, #asked, MANY do
-        local found = call('HMGET', buffer, some(asked, from))
-        for i = 1, #found do known[asked[from + i - 1]] = found[i] end
-    end
-end
-
-local function field(name)
-    if known[name] == nil then known[name] = call('HGET', buffer, name) end
-    return known[name]
-end
-
-local function set(name, value)
-    known[name] = value
-    sets[#sets + 1], sets[#sets + 2] = name, value
-end
-
-local function drop(name)
-    known[name] = false
-    drops[#drops + 1] = name
-end
-
-local function add(member)
-    adds[#adds + 1], adds[#adds + 2] = 0, member
-end
-
-local function rem(member)
-    rems[#rems + 1] = member
-end
-
-local function write_all(command, key, list)
-    for from = 1, #list, MANY do call(command, key, some(list, from)) end
-end
-
--- What is taken out comes before what is put in: the same member may be both.
-local function write()
-    if #rems + #adds + #sets + #drops + #freed == 0 then return end
-    know(freed)
-    for i = 1, #freed do
-        if known[freed[i]] == freed_by[i] then drop(freed[i]) end
-    end
-    write_all('ZREM', index, rems)
-    write_all('ZADD', index, adds)
-    write_all('HSET', buffer, sets)
-    write_all('HDEL', buffer, drops)
-    sets, drops, adds, rems, freed, freed_by = {}, {}, {}, {}, {}, {}
-end
-
--- ---- the entry in hand ----
-
-local e = { name = '', state = 0, rev = 0, attempts = 0, accepted_at_ms = 0, seq = 0, until_ms = 0,
-    lease_ms = 0, token = '', key = '', run = '' }
-
--- Is there one that counts?
-local function take(name)
-    local raw = field('h' .. name)
-    if not raw or #raw < HEADER_BYTES then return false end
-    e.name = name
-    local key_len
-    e.state, e.rev, e.attempts, e.accepted_at_ms, e.seq, e.until_ms, e.lease_ms, e.token, key_len =
-        unpack(HEADER, raw)
-    e.key = sub(raw, HEADER_BYTES + 1, HEADER_BYTES + key_len)
-    e.run = sub(raw, HEADER_BYTES + key_len + 1)
-    return e.state ~= WRITTEN or now_ms < e.until_ms
-end
-
-local function key_bytes(raw)
-    local low, high = byte(raw, 62, 63)
-    return low + 256 * high
-end
-
-local function put()
-    set('h' .. e.name, pack(HEADER, e.state, e.rev, e.attempts, e.accepted_at_ms, e.seq, e.until_ms,
-        e.lease_ms, e.token, #e.key) .. e.key .. e.run)
-end
-
-local function name_of(env, id)
-    return char(#env) .. env .. id
-end
-
-local function env_of(name)
-    return sub(name, 1, 1 + byte(name))
-end
-
-local function id_of(name)
-    return sub(name, 2 + byte(name))
-end
-
--- Where the entry in hand is in the index, as it is now.
-local function place()
-    if e.state == LEASED then return 'l' .. be(e.until_ms) .. e.name end
-    if e.state == WRITTEN then return 'w' .. be(e.until_ms) .. e.name end
-    return 'q' .. env_of(e.name) .. (e.state == LAPSED and '\0' or '\1') .. be(e.seq) .. id_of(e.name)
-end
-
--- One that ends later than it can was granted by a clock that has gone back since.
-local function is_leased()
-    local left_ms = e.until_ms - now_ms
-    return e.state == LEASED and left_ms > 0 and left_ms <= e.lease_ms
-end
-
--- As callers are told of it.
-local function entry()
-    local run, changes = e.run, ''
-    if run == '' then run = call('HGET', buffer, 'r' .. e.name) or '' end
-    if e.rev > 0 then changes = call('HGET', buffer, 'c' .. e.name) or '' end
-    local state = e.state
-    if state == LAPSED or state == LEASED and not is_leased() then state = QUEUED end
-    return pack(ENTRY, state, e.rev, e.attempts, e.accepted_at_ms, byte(e.name), #run)
-        .. sub(e.name, 2) .. run .. changes
-end
-
 local function range(from, to, most)
-    write()
+    k.write()
     return call('ZRANGEBYLEX', index, from, to, 'LIMIT', 0, most)
 end
 
-local function age()
-    return 'a' .. be(e.seq) .. e.name
-end
-
-local function was_leased()
-    return e.state == LEASED or e.state == LAPSED
-end
-
-local function become(state, token, lease_ms)
-    rem(place())
-    if was_leased() then rem(age()) end
-    e.state, e.token, e.lease_ms, e.until_ms = state, token, lease_ms, now_ms + lease_ms
-    put()
-    add(place())
-    if was_leased() then add(age()) end
-end
-
-local function free_key()
-    if e.key == '' then return end
-    freed[#freed + 1], freed_by[#freed_by + 1] = 'k' .. env_of(e.name) .. e.key, id_of(e.name)
-    e.key = ''
+local function last_of(from, to, most)
+    k.write()
+    return call('ZREVRANGEBYLEX', index, to, from, 'LIMIT', 0, most)
 end
 
 -- ---- one entry ----
 
 local function get(q)
-    local id = q.a
-    if q.flags == BY_KEY then id = field('k' .. name_of(q.env, q.a)) end
-    if not id or not take(name_of(q.env, id)) then return ABSENT end
-    if q.flags == BY_KEY and e.state == WRITTEN then return ABSENT end
-    return { OK, 0, 0, 0, entry() }
+    local name = q.a
+    if q.flags == BY_KEY then name = keys[name] end
+    local c, entry, p
+    if name then c, entry, p = k.find(name) end
+    if not c or not k.lives(p) then return ABSENT end
+    if q.flags == BY_KEY and p.state == WRITTEN then return ABSENT end
+    return k.tell({ OK, 0, 0, 0 }, c, p, entry, entry)
 end
 
 -- A lease that has lapsed ends here: whoever had it has not seen the change, and must not settle.
 local function append(q)
-    if not take(name_of(q.env, q.a)) or e.state == WRITTEN then return ABSENT end
-    if is_leased() then return { IN_PROGRESS, 0, 0, 0 } end
-    if e.rev ~= q.rev then return { CONFLICT, 0, 0, 0 } end
-    local changes = e.rev > 0 and field('c' .. e.name) or ''
-    e.rev = e.rev + 1
-    if q.flags == FREES_KEY then free_key() end
-    set('c' .. e.name, changes .. q.b)
-    if e.state == QUEUED then put() else become(QUEUED, NOBODY, 0) end
+    local c, entry, p = k.find(q.a)
+    if not c or p.state == WRITTEN then return ABSENT end
+    if k.is_leased(p) then return { IN_PROGRESS, 0, 0, 0 } end
+    local rev, attempts, let_go, changes = k.mark(c, entry)
+    if rev ~= q.rev then return { CONFLICT, 0, 0, 0 } end
+    if p.state ~= QUEUED then
+        k.carve(c, p, entry, entry)
+        k.queue(c, p)
+    end
+    local key = q.flags == FREES_KEY and let_go == 0 and k.key_of(c, entry)
+    if key then
+        k.drop(key)
+        keys[key] = false
+        let_go = 1
+    end
+    k.set_mark(c, entry, rev + 1, attempts, let_go, changes .. q.b)
     return { OK, 0, 0, 0 }
 end
 
@@ -277,26 +127,22 @@ end
 -- all of them had.
 local function requeue(members)
     for _, member in ipairs(members) do
-        if not take(sub(member, 10)) or place() ~= member then
-            rem(member)
-        elseif is_leased() then
+        local c, p = k.part_at(sub(member, 10))
+        if not c or k.member_of(c, p) ~= member then
+            k.rem(member)
+        elseif k.is_leased(p) then
             return false
         else
-            become(LAPSED, e.token, 0)
+            k.become(c, p, LAPSED, p.token, 0)
         end
     end
     return #members > 0
 end
 
-local function last_leased(most)
-    write()
-    return call('ZREVRANGEBYLEX', index, '(m', '[l', 'LIMIT', 0, most)
-end
-
 -- At one end of them are those that have lapsed, at the other those of a clock that went back.
 local function requeue_lapsed(most)
     requeue(range('[l', '(l' .. be(now_ms + 1), most))
-    if requeue(last_leased(1)) then requeue(last_leased(most)) end
+    if requeue(last_of('[l', '(m', 1)) then requeue(last_of('[l', '(m', most)) end
 end
 
 -- Leases for one op: what it has so far, and of which envs.
@@ -304,46 +150,40 @@ local function leases(q)
     local got, left, bytes, of_env = { OK, 0, 0, 0 }, q.limit, 0, {}
     local cap = q.env_limit > 0 and q.env_limit or q.limit
 
-    -- What is the same in all of them. A header is changed where it changes, and not read: that is
-    -- most of what a step like this costs.
-    local until_ms = now_ms + q.lease_ms
-    local tail, leased = pack(TAIL, until_ms, q.lease_ms, q.token), 'l' .. be(until_ms)
-    local told = char(q.lease_ms > 0 and LEASED or QUEUED)
-
-    local function tell(raw, name)
-        local run, changes = sub(raw, HEADER_BYTES + 1 + key_bytes(raw)), ''
-        if run == '' then run = call('HGET', buffer, 'r' .. name) or '' end
-        if find(raw, REV_0, 2, true) ~= 2 then changes = call('HGET', buffer, 'c' .. name) or '' end
-        got[#got + 1] = told .. sub(raw, 2, 21) .. sub(name, 1, 1) .. pack('<I4', #run)
-            .. sub(name, 2) .. run .. changes
-        left, bytes = left - 1, bytes + #got[#got]
+    local function lease(c, p, first, last)
+        k.carve(c, p, first, last)
+        k.become(c, p, LEASED, q.token, q.lease_ms)
+        k.tell(got, c, p, first, last)
+        left, bytes = left - (last - first + 1), bytes + #got[#got]
         if bytes > ANSWER_BYTES_MAX then left = 0 end
-    end
-
-    -- A member of the queue of an env. False: nothing is behind it, or there was enough.
-    local function lease(member, name, env)
-        if left == 0 then return false end
-        local raw = field('h' .. name)
-        local lapsed = byte(member, #env + 2) == 0
-        if not raw or #raw < HEADER_BYTES or byte(raw) ~= (lapsed and LAPSED or QUEUED)
-            or find(member, sub(raw, 22, 29), #env + 3, true) ~= #env + 3 then
-            rem(member)
-            return false
-        end
-        rem(member)
-        add(leased .. name)
-        if not lapsed then add('a' .. sub(raw, 22, 29) .. name) end
-        set('h' .. name, LEASED_BYTE .. sub(raw, 2, 29) .. tail .. sub(raw, 62))
-        of_env[env] = (of_env[env] or 0) + 1
-        tell(raw, name)
-        return true
     end
 
     -- That one, whatever its turn.
     local function lease_one(name)
-        if not take(name) or e.state == WRITTEN or is_leased() then return end
-        become(LEASED, q.token, q.lease_ms)
-        tell(field('h' .. name), name)
+        local c, entry, p = k.find(name)
+        if not c or p.state == WRITTEN or k.is_leased(p) then return end
+        lease(c, p, entry, entry)
+    end
+
+    -- Up to so many of what an env has in its queue: how many that were, and whether it has more.
+    local function some_of(env, most)
+        local taken = 0
+        while true do
+            if taken == most or left == 0 then return taken, left > 0 end
+            local members = range('[q' .. env, '(q' .. env .. '\255', PARTS)
+            for _, member in ipairs(members) do
+                if taken == most or left == 0 then break end
+                local c, p = k.part_at(sub(member, -PLACE_BYTES))
+                if not c or k.member_of(c, p) ~= member then
+                    k.rem(member)
+                else
+                    local last = math.min(p.last, p.first + math.min(most - taken, left) - 1)
+                    taken = taken + last - p.first + 1
+                    lease(c, p, p.first, last)
+                end
+            end
+            if #members < PARTS and taken < most then return taken, false end
+        end
     end
 
     -- Envs that wait, those first that come after whose turn was last.
@@ -370,17 +210,12 @@ local function leases(q)
             local share, more = math.max(1, math.floor(left / #envs)), {}
             for _, env in ipairs(envs) do
                 local most = math.min(share, left, cap - (of_env[env] or 0))
-                local members = most > 0 and range('[q' .. env, '(q' .. env .. '\255', most) or {}
-                local names, headers = {}, {}
-                for j = 1, #members do
-                    names[j] = env .. sub(members[j], #env + 11)
-                    headers[j] = 'h' .. names[j]
+                if most > 0 then
+                    local taken, goes_on = some_of(env, most)
+                    of_env[env] = (of_env[env] or 0) + taken
+                    if taken > 0 then turn = env end
+                    if goes_on then more[#more + 1] = env end
                 end
-                know(headers)
-                for j = 1, #members do
-                    if lease(members[j], names[j], env) then turn = env end
-                end
-                if most > 0 and #members == most then more[#more + 1] = env end
             end
             envs = more
         end
@@ -388,151 +223,189 @@ local function leases(q)
     end
 
     local function all()
-        local before = field('t') or ''
+        local before = call('HGET', buffer, 't') or ''
         requeue_lapsed(left + SPARE)
         local turn = queued(before)
-        if turn ~= before then set('t', turn) end
+        if turn ~= before then k.set('t', turn) end
         if range('[l', '(r', 1)[1] then got[2] = 1 end -- leased or queued: it is worth asking again
     end
 
-    if q.a == '' then
-        all()
-    else
-        lease_one(name_of(q.env, q.a))
-    end
+    if q.a == '' then all() else lease_one(q.a) end
     return got
 end
 
--- As with leases, the header is changed and not read.
-local function written(token)
-    local until_ms = now_ms + KEEP_MS
-    local tail, kept = pack(TAIL, until_ms, KEEP_MS, token), 'w' .. be(until_ms)
-    return function(name)
-        local raw = field('h' .. name)
-        local state = raw and #raw >= HEADER_BYTES and byte(raw)
-        if state ~= LEASED and state ~= LAPSED or find(raw, token, 46, true) ~= 46 then return 0 end
-        local seq = sub(raw, 22, 29)
-        rem('i' .. name)
-        rem('a' .. seq .. name)
-        if state == LEASED then
-            rem('l' .. reverse(sub(raw, 30, 37)) .. name)
-        else
-            rem('q' .. env_of(name) .. '\0' .. seq .. id_of(name))
-        end
-        add(kept .. name)
-        set('h' .. name, WRITTEN_BYTE .. sub(raw, 2, 29) .. tail .. sub(raw, 62))
-        return 1
-    end
+local function written(c, p, token)
+    k.become(c, p, WRITTEN, token, KEEP_MS)
 end
 
-local function back(name, how, token)
-    if not take(name) or e.token ~= token or not was_leased() then return 0 end
-    if how == SETTLE_FAILED then e.attempts = e.attempts + 1 end
-    become(QUEUED, NOBODY, 0)
-    return 1
+local function back(c, p)
+    k.queue(c, p)
+end
+
+local function failed(c, p)
+    for entry = p.first, p.last do
+        local rev, attempts, let_go, changes = k.mark(c, entry)
+        k.set_mark(c, entry, rev, attempts + 1, let_go, changes)
+    end
+    k.queue(c, p)
+end
+
+-- How many of these names, from `at` on, are those of the part, from `entry` on.
+local function in_common(c, p, entry, names, at)
+    local stride, most, here = c.stride, p.last - entry + 1, k.names(c)
+    if most < c.count then here = sub(here, entry * stride + 1, (entry + most) * stride) end
+    if find(names, here, at, true) == at then return most end
+    local n = 1
+    while n < most and find(names, k.name_of(c, entry + n), at + n * stride, true) == at + n * stride do
+        n = n + 1
+    end
+    return n
+end
+
+-- Those whose names are in there, from `at` on and before `to`.
+local function settle_some(names, at, to, token, become)
+    local settled = 0
+    while at < to do
+        local stride, n = 2 + byte(names, at + 1) + ID_BYTES, 1
+        local c, entry, p = k.find(sub(names, at, at + stride - 1))
+        if c and k.was_leased(p) and p.token == token then
+            n = math.min(in_common(c, p, entry, names, at), (to - at) / stride)
+            k.carve(c, p, entry, entry + n - 1)
+            become(c, p, token)
+            settled = settled + n
+        end
+        at = at + n * stride
+    end
+    return settled
 end
 
 local function settle(q)
-    local hows, names, headers, at = {}, {}, {}, 1
-    while at < #q.b do
-        local how, env_len = byte(q.b, at, at + 1)
-        local to, n = at + 1 + env_len + ID_BYTES, #names + 1
-        hows[n], names[n] = how, sub(q.b, at + 1, to)
-        headers[n] = 'h' .. names[n]
-        at = to + 1
-    end
-    know(headers)
-    local settled, write_off = 0, written(q.token)
-    for i = 1, #names do
-        local how = hows[i]
-        settled = settled
-            + (how == SETTLE_WRITTEN and write_off(names[i]) or back(names[i], how, q.token))
-    end
+    local written_bytes, back_bytes, from = unpack(SETTLES, q.b)
+    local back_from = from + written_bytes
+    local failed_from = back_from + back_bytes
+    local settled = settle_some(q.b, from, back_from, q.token, written)
+        + settle_some(q.b, back_from, failed_from, q.token, back)
+        + settle_some(q.b, failed_from, #q.b + 1, q.token, failed)
     return { OK, settled, 0, 0 }
 end
 
 local function tidy(most)
-    local members, headers = range('[w', '(w' .. be(now_ms + 1), most), {}
-    for i = 1, #members do headers[i] = 'h' .. sub(members[i], 10) end
-    know(headers)
-    for _, member in ipairs(members) do
-        local name = sub(member, 10)
-        if not take(name) and e.name == name and e.state == WRITTEN and place() == member then
-            free_key()
-            drop('h' .. name)
-            drop('r' .. name)
-            drop('c' .. name)
+    while most > 0 do
+        local members = range('[w', '(w' .. be(now_ms + 1), PARTS)
+        for _, member in ipairs(members) do
+            if most <= 0 then break end
+            local c, p = k.part_at(sub(member, 10))
+            if not c or k.member_of(c, p) ~= member then
+                k.rem(member)
+            else
+                most = most - (p.last - p.first + 1)
+                k.take_out(c, p)
+            end
         end
-        rem(member)
+        if #members < PARTS then break end
     end
-    write()
+    k.write()
 end
 
 -- ---- all of them ----
 
+-- Those of a chunk that are not written, with ids that are lower than one and higher than another.
+local function collect(rows, c, below, above)
+    local added = false
+    for _, p in ipairs(c.parts) do
+        for entry = p.first, p.state == WRITTEN and -1 or p.last do
+            local id = sub(k.names(c), c.stride * (entry + 1) - ID_BYTES + 1, c.stride * (entry + 1))
+            if (below == '' or id < below) and (not above or id > above) then
+                rows[#rows + 1] = { id = id, c = c, p = p, entry = entry }
+                added = true
+            end
+        end
+    end
+    return added
+end
+
+local function newer(a, b)
+    return a.id > b.id
+end
+
+-- The newest, one more than `most` if there are. Chunks come by the highest id that they may have;
+-- those that are behind one have nothing above it.
+local function newest(env, from, below, most)
+    local rows, above = {}, nil
+    local prefix = 'i' .. env
+    local after = '(' .. prefix .. (from ~= '' and from or '\255')
+    while true do
+        local members = last_of('[' .. prefix, after, PARTS)
+        for _, member in ipairs(members) do
+            local highest, lowest = sub(member, #prefix + 1, #prefix + ID_BYTES),
+                sub(member, #prefix + ID_BYTES + 1, #prefix + 2 * ID_BYTES)
+            if above and highest < above then return rows end
+            local c = (below == '' or lowest < below) and k.chunk(sub(member, -8))
+            if c and collect(rows, c, below, above) then
+                table.sort(rows, newer)
+                for i = #rows, most + 2, -1 do rows[i] = nil end
+                above = rows[most + 1] and rows[most + 1].id
+            end
+        end
+        if #members < PARTS then return rows end
+        after = '(' .. members[#members]
+    end
+end
+
 local function list(q)
     local got, bytes = { OK, 0, 0, 0 }, 0
-    local prefix = 'i' .. char(#q.env) .. q.env
-    local from = '(' .. prefix .. (q.a ~= '' and q.a or '\255')
-    local found = call('ZREVRANGEBYLEX', index, from, '[' .. prefix, 'LIMIT', 0, q.limit + 1)
-    for i = 1, #found do
+    local env_bytes = byte(q.a)
+    local rows = newest(sub(q.a, 1, 1 + env_bytes), sub(q.a, 2 + env_bytes), q.b, q.limit)
+    for i = 1, #rows do
         if i > q.limit or bytes > ANSWER_BYTES_MAX then
             got[2] = 1
             break
         end
-        if take(sub(found[i], 2)) then
-            got[#got + 1] = entry()
-            bytes = bytes + #got[#got]
-        end
+        local row = rows[i]
+        k.tell(got, row.c, row.p, row.entry, row.entry)
+        bytes = bytes + #got[#got]
     end
     return got
 end
 
--- The first of those that were leased, or of what an env has in its queue. Of more envs than can be
--- looked at in one step, those that are behind are not.
-local function oldest()
-    local first, seq = range('[a', '(b', 1)[1], nil
-    if first then first, seq = sub(first, 10), sub(first, 2, 9) end
-    local after = '[q'
-    for _ = 1, ENVS_LOOKED_AT do
-        local found = range(after, '(r', 1)[1]
-        if not found then break end
-        local env = sub(found, 2, 2 + byte(found, 2))
-        local its_seq = sub(found, #env + 3, #env + 10)
-        if not seq or its_seq < seq then first, seq = env .. sub(found, #env + 11), its_seq end
-        after = '[q' .. env .. (byte(found, #env + 2) == 0 and '\1' or '\255')
+-- By what the index says of each part: its last two bytes.
+local function leased_now()
+    local leased, after = 0, '[l' .. be(now_ms + 1)
+    while true do
+        local members = range(after, '(m', LEASES)
+        for _, member in ipairs(members) do
+            local high, low = byte(member, -2, -1)
+            leased = leased + high * 256 + low
+        end
+        if #members < LEASES then return leased end
+        after = '(' .. members[#members]
     end
-    return first
 end
 
 local function stats()
-    local queued = call('ZLEXCOUNT', index, '[q', '(r')
-    local lapsed = call('ZLEXCOUNT', index, '[l', '(l' .. be(now_ms + 1))
-    local leased = call('ZLEXCOUNT', index, '[l' .. be(now_ms + 1), '(m')
-    local first = oldest()
-    local age_ms = first and take(first) and now_ms - e.accepted_at_ms or 0
-    return { OK, queued + lapsed, leased, age_ms }
+    local leased, first = leased_now(), range('[a', '(b', 1)[1]
+    local c = first and k.chunk(sub(first, 2))
+    return { OK, held + k.held - leased, leased, c and now_ms - c.accepted_at_ms or 0 }
 end
 
 local kinds = { get, append, leases, settle, list, stats } -- as enum verb has them, from ACCEPT on
 local LEASE, SETTLE = 3, 4
 
-local meta = known['']
-local answers = { now_ms, meta and unpack(META, meta) or '' }
-local q = { flags = 0, rev = 0, lease_ms = 0, token = '', limit = 0, env_limit = 0, env = '', a = '',
-    b = '' }
+local answers = { now_ms, epoch }
+local q = { flags = 0, rev = 0, lease_ms = 0, token = '', limit = 0, env_limit = 0, a = '', b = '' }
 local untidy = 0
 
 call('ZCARD', index) -- whatever else it is, it says so before anything is written
-for at = 2, #ARGV, 4 do
+for at = 2, #ARGV, 3 do
     local kind
     kind, q.flags, q.rev, q.lease_ms, q.token, q.limit, q.env_limit = unpack(OP, ARGV[at])
-    q.env, q.a, q.b = ARGV[at + 1], ARGV[at + 2], ARGV[at + 3]
+    q.a, q.b = ARGV[at + 1], ARGV[at + 2]
     local answer = kinds[kind](q)
-    write()
+    k.write()
     if kind == SETTLE then untidy = untidy + 2 * answer[2] end
     if kind == LEASE or kind == SETTLE then untidy = untidy + TIDY end
     answers[#answers + 1] = answer
 end
 if untidy > 0 then tidy(untidy) end
+if k.held ~= 0 then call('HSET', buffer, '', pack(META, epoch, seq, held + k.held)) end
 return answers

@@ -393,16 +393,30 @@ static void put_number(struct buf *out, char kind, size_t n)
     buf_add(out, bytes_of(at, (size_t)(end - at)));
 }
 
+static size_t piece_bytes(size_t len)
+{
+    return len & ~ARG_GOES_ON;
+}
+
+/* The argument whose first piece is the i-th; returns where the next one begins. */
+static int put_arg(struct buf *out, int i, const char **argv, const size_t *lens)
+{
+    int last = i;
+    size_t bytes = piece_bytes(lens[i]);
+    while (lens[last] & ARG_GOES_ON) bytes += piece_bytes(lens[++last]);
+    put_number(out, '$', bytes);
+    for (; i <= last; i++) buf_add(out, bytes_of(argv[i], piece_bytes(lens[i])));
+    buf_add(out, bytes_of("\r\n", 2));
+    return i;
+}
+
 /* All of it or nothing. */
 static bool put_command(struct buf *out, int argc, const char **argv, const size_t *lens)
 {
-    size_t before = out->len;
-    put_number(out, '*', (size_t)argc);
-    for (int i = 0; i < argc; i++) {
-        put_number(out, '$', lens[i]);
-        buf_add(out, bytes_of(argv[i], lens[i]));
-        buf_add(out, bytes_of("\r\n", 2));
-    }
+    size_t before = out->len, args = 0;
+    for (int i = 0; i < argc; i++) args += !(lens[i] & ARG_GOES_ON);
+    put_number(out, '*', args);
+    for (int i = 0; i < argc;) i = put_arg(out, i, argv, lens);
     if (!buf_failed(out)) return true;
     buf_clear(out);
     out->len = before;

@@ -14,16 +14,17 @@
 
 #include <stdlib.h>
 
-enum { LOOK_MS = 1000 };
+enum { LOOK_MS = 1000, SETTLE_HOWS = SETTLE_FAILED + 1 };
 
 struct branch {
     struct fan *fan;
     struct buffer_ask ask;
     unsigned shard;
     uint8_t frame[WHOLE_FRAME_BYTES];
-    struct buf settles; /* for redis_buffer.lua */
-    size_t taken;       /* LEASE: so many of it */
-    bool dry;           /* it has no more */
+    struct buf settles[SETTLE_HOWS]; /* names of entries, for redis_buffer.lua */
+    size_t settle_count;
+    size_t taken; /* LEASE: so many of it */
+    bool dry;     /* it has no more */
 };
 
 struct fan {
@@ -43,7 +44,7 @@ static void fan_free(struct fan *f)
 {
     for (unsigned i = 0; i < f->count; i++) {
         entries_clear(&f->branches[i].ask.entries);
-        buf_fini(&f->branches[i].settles);
+        for (unsigned how = 0; how < SETTLE_HOWS; how++) buf_fini(&f->branches[i].settles[how]);
     }
     free(f->branches);
     free(f);
@@ -145,13 +146,26 @@ static void branch_answered(struct op *child, void *ctx)
     if (--f->pending == 0) fan_on(f);
 }
 
+/* Two lengths, and all names. NULL: out of memory. */
+static struct blob *settles_blob(const struct buf settles[SETTLE_HOWS])
+{
+    uint8_t lens[8];
+    struct buf all;
+    buf_init(&all, SIZE_MAX);
+    le_put(le_put(lens, settles[SETTLE_WRITTEN].len, 4), settles[SETTLE_BACK].len, 4);
+    buf_add(&all, bytes_of(lens, sizeof lens));
+    for (unsigned how = 0; how < SETTLE_HOWS; how++) buf_add(&all, buf_bytes(&settles[how]));
+    struct blob *blob = buf_failed(&all) ? NULL : blob_new(buf_bytes(&all));
+    buf_fini(&all);
+    return blob;
+}
+
 /* False: out of memory. */
 static bool branch_ask(struct branch *branch, enum verb verb)
 {
     struct fan *f = branch->fan;
     struct request in = { 0 };
-    if (branch->settles.len && !(in.value = blob_new(buf_bytes(&branch->settles))))
-        return false;
+    if (branch->settle_count && !(in.value = settles_blob(branch->settles))) return false;
     struct op *child = op_new(verb, NULL, &in);
     blob_unref(in.value);
     if (!child) return false;
@@ -178,7 +192,7 @@ static void branch_add(struct fan *f, unsigned shard)
 {
     struct branch *branch = &f->branches[f->count++];
     *branch = (struct branch){ .fan = f, .shard = shard };
-    buf_init(&branch->settles, SIZE_MAX);
+    for (unsigned how = 0; how < SETTLE_HOWS; how++) buf_init(&branch->settles[how], SIZE_MAX);
 }
 
 static unsigned wet_count(const struct fan *f)
@@ -243,11 +257,18 @@ static void all_begin(struct fan *f)
 
 static void settle_put(struct branch *branch, const struct settle *settle)
 {
-    CHECK(settle->env.len <= ENV_BYTES_MAX && strlen(settle->id.text) == RUN_ID_BYTES);
-    buf_byte(&branch->settles, (uint8_t)settle->how);
-    buf_byte(&branch->settles, (uint8_t)settle->env.len);
-    buf_add(&branch->settles, settle->env);
-    buf_add(&branch->settles, run_id_bytes(&settle->id));
+    uint8_t name[ENV_PREFIX_BYTES_MAX + RUN_ID_BYTES];
+    const uint8_t *end = entry_name_put(name, settle->env, &settle->id);
+    buf_add(&branch->settles[settle->how], bytes_of(name, (size_t)(end - name)));
+    branch->settle_count++;
+}
+
+static bool settles_failed(const struct branch *branch)
+{
+    bool failed = false;
+    for (unsigned how = 0; how < SETTLE_HOWS; how++)
+        failed = failed || buf_failed(&branch->settles[how]);
+    return failed;
 }
 
 /* Nothing is sent unless all of it can be. */
@@ -260,11 +281,11 @@ static void settle_begin(struct fan *f)
         settle_put(&f->branches[shard_of_env(f->redis, ask->settles[i].env)], &ask->settles[i]);
     for (unsigned i = 0; i < f->count; i++) {
         f->branches[i].ask.token = ask->token;
-        failed = failed || buf_failed(&f->branches[i].settles);
+        failed = failed || settles_failed(&f->branches[i]);
     }
     if (failed) fan_fail(f, &(struct err){ .code = ERR_NOMEM, .text = "out of memory" });
     for (unsigned i = 0; i < f->count && !failed; i++)
-        if (f->branches[i].settles.len) ask_or_fail(&f->branches[i], VERB_SETTLE);
+        if (f->branches[i].settle_count) ask_or_fail(&f->branches[i], VERB_SETTLE);
 }
 
 static bool has_to_look(const struct redis *r)

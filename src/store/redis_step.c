@@ -120,7 +120,6 @@ static void answer_whole(struct redis *r, struct op *op, struct bytes packed, st
     if (!op->out.value) err_set(&op->err, ERR_NOMEM, "out of memory for the answer");
 }
 
-/* What was accepted, or who has its key. */
 static void answer_accepted(struct op *op, struct bytes packed, struct moment at)
 {
     op->buffer->now_ms = at.now_ms;
@@ -128,13 +127,17 @@ static void answer_accepted(struct op *op, struct bytes packed, struct moment at
         answer_published(op, packed, at);
         return;
     }
-    if (packed.data[0] != OUTCOME_CACHED) {
-        answer_take(op, packed, at);
-        op->changed = packed.data[0] & (STATUS_CHANGED | STATUS_STORED);
-        return;
-    }
+    answer_take(op, packed, at);
+    op->changed = packed.data[0] & (STATUS_CHANGED | STATUS_STORED);
+}
+
+/* Another entry has the key. */
+static void answer_has_key(struct op *op, const redisReply *reply, struct moment at)
+{
+    op->buffer->now_ms = at.now_ms;
     op->out.outcome = OUTCOME_CACHED;
-    if (!entry_answer(op, bytes_of(packed.data + 1, packed.len - 1)) && !op->err.code)
+    bool fits = reply->elements == RANGE_PARTS && range_answer(op, reply->element);
+    if (!fits && !op->err.code)
         err_set(&op->err, ERR_CORRUPT, "redis: the script gave an answer of another kind");
 }
 
@@ -143,7 +146,9 @@ static void step_answer(struct redis *r, struct op *op, const redisReply *reply,
 {
     op_clear_answer(op);
     struct bytes packed = bytes_of(reply->str, reply->len);
-    if (reply->type != REDIS_REPLY_STRING || packed.len == 0)
+    if (op->verb == VERB_ACCEPT && reply->type == REDIS_REPLY_ARRAY)
+        answer_has_key(op, reply, at);
+    else if (reply->type != REDIS_REPLY_STRING || packed.len == 0)
         err_set(&op->err, ERR_CORRUPT, "redis: the script gave an answer of another kind");
     else if (packed.data[0] == STATUS_FAILED)
         err_set(&op->err, ERR_CORRUPT, "redis: the key of this record: %.*s",
@@ -232,6 +237,11 @@ void argv_made(struct argv *a, const uint8_t *end)
     CHECK(a->used <= sizeof a->memory);
 }
 
+void argv_join(struct argv *a)
+{
+    a->lens[a->count - 1] |= ARG_GOES_ON;
+}
+
 void argv_key(struct argv *a, const struct batch *b, const char *what)
 {
     char *at = (char *)argv_room(a);
@@ -239,13 +249,15 @@ void argv_key(struct argv *a, const struct batch *b, const char *what)
     argv_made(a, (uint8_t *)at + sprintf(at, "%s:{%u}%s", prefix, b->shard, what));
 }
 
-void argv_begin(struct argv *a, const struct batch *b, enum script script, unsigned keys)
+struct argv *argv_begin(const struct batch *b, enum script script, unsigned keys)
 {
+    struct argv *a = &b->lane->node->redis->argv;
     a->count = 0;
     a->used = 0;
     argv_add(a, bytes_of("EVALSHA", 7));
     argv_add(a, bytes_str(b->lane->conn.sha[script]));
     argv_made(a, le_put(argv_room(a), '0' + keys, 1));
+    return a;
 }
 
 void argv_send(struct argv *a, struct batch *b)
@@ -298,20 +310,25 @@ static bool is_alike(const struct op *a, const struct op *b)
 {
     enum run_kind kind = kind_of(a);
     if (kind != kind_of(b)) return false;
-    if (kind == RUN_ACCEPT) return bytes_eq(a->buffer->env, b->buffer->env);
+    if (kind == RUN_ACCEPT) return accept_alike(a, b);
     if (kind != RUN_CLAIM) return true;
     return a->in.lease_ms == b->in.lease_ms && a->in.retain_ms == b->in.retain_ms &&
            a->waits == b->waits;
 }
 
-/* Behind the op at `first` come those that are like it; returns where they end. */
+/* Behind the op at `first` come those that are like it; returns where they end. All others, too, stay in
+ * their order: it is that of an env's entries. */
 static unsigned run_gather(struct batch *b, unsigned first)
 {
     unsigned end = first + 1;
+    bool accepts = b->kind == STEP_ACCEPT;
+    struct chunk chunk = { 0 };
+    if (accepts) chunk_takes(&chunk, b->ops[first]);
     for (unsigned i = end; i < b->count; i++) {
-        if (!is_alike(b->ops[first], b->ops[i])) continue;
         struct op *op = b->ops[i];
-        b->ops[i] = b->ops[end];
+        if (!is_alike(b->ops[first], op)) continue;
+        if (accepts && !chunk_takes(&chunk, op)) break;
+        memmove(b->ops + end + 1, b->ops + end, (i - end) * sizeof *b->ops);
         b->ops[end++] = op;
     }
     return end;
@@ -358,20 +375,22 @@ static void put_run(struct argv *a, const struct batch *b, unsigned first, unsig
     const struct op *op = b->ops[first];
     enum run_kind kind = kind_of(op);
     uint8_t *at = le_put(argv_room(a), kind, 1);
-    at = le_put(at, op->waits, 1);
+    at = le_put(at, kind == RUN_ACCEPT ? accept_flags(op) : op->waits, 1);
     at = le_put(at, (uint64_t)op->in.lease_ms, 8);
     at = le_put(at, (uint64_t)op->in.retain_ms, 8);
     at = le_put(at, end - first, 2);
     for (unsigned i = first; i < end; i++) at = le_put(at, b->ops[i]->frame.len, 2);
-    if (kind == RUN_ACCEPT) at = bytes_put(at, op->buffer->env);
+    if (kind == RUN_ACCEPT) at = accept_bounds(at, b->ops + first, end - first);
     argv_made(a, at);
+    if (kind == RUN_ACCEPT) {
+        accept_put(a, b->ops + first, end - first);
+        return;
+    }
     for (unsigned i = first; i < end; i++) {
         if (kind == RUN_CLAIM)
             put_claim(a, b->ops[i]);
         else if (kind == RUN_PUBLISH)
             put_publish(a, b->ops[i]);
-        else if (kind == RUN_ACCEPT)
-            accept_put(a, b->ops[i]);
         else
             put_other(a, b->ops[i]);
     }
@@ -381,19 +400,18 @@ static void put_run(struct argv *a, const struct batch *b, unsigned first, unsig
  * whole. */
 static void claims_send(struct batch *b)
 {
-    struct argv a;
     unsigned ends[BATCH_MAX], runs = 0;
     for (unsigned at = 0; at < b->count; at = ends[runs++]) ends[runs] = run_gather(b, at);
-    argv_begin(&a, b, SCRIPT_CLAIMS, b->kind == STEP_ACCEPT ? 3 : 1);
-    argv_key(&a, b, "");
+    struct argv *a = argv_begin(b, SCRIPT_CLAIMS, b->kind == STEP_ACCEPT ? 3 : 1);
+    argv_key(a, b, "");
     if (b->kind == STEP_ACCEPT) {
-        argv_key(&a, b, BUFFER_KEY);
-        argv_key(&a, b, INDEX_KEY);
+        argv_key(a, b, BUFFER_KEY);
+        argv_key(a, b, INDEX_KEY);
     }
-    put_head(&a, b);
-    put_fields(&a, b);
-    for (unsigned i = 0; i < runs; i++) put_run(&a, b, i ? ends[i - 1] : 0, ends[i]);
-    argv_send(&a, b);
+    put_head(a, b);
+    put_fields(a, b);
+    for (unsigned i = 0; i < runs; i++) put_run(a, b, i ? ends[i - 1] : 0, ends[i]);
+    argv_send(a, b);
 }
 
 /* ---- kinds of steps ---- */

@@ -298,6 +298,23 @@ BUFFER_CASE(entry_key, is_free_when_written)
     expect(accept_entry("e", 3, "k"), OUTCOME_CACHED);
 }
 
+BUFFER_CASE(entry_key, of_what_is_gone_is_not_that_of_a_new_one_with_its_id)
+{
+    expect(accept_entry("e", 1, "k"), OUTCOME_OK);
+    written("e", 1);
+    world_advance(&world, WRITTEN_KEEP_MS);
+    expire(100);
+    struct buffer_ask anew = entry_ask("e", 1, "other"), next = entry_ask("e", 2, "k");
+    anew.unclaimed = next.unclaimed = true;
+    struct waiting *first = submit_buffer(VERB_ACCEPT, anew, NULL, NULL);
+    struct waiting *second = submit_buffer(VERB_ACCEPT, next, NULL, NULL);
+    world_settle(&world);
+    expect(first->op, OUTCOME_OK);
+    expect(second->op, OUTCOME_OK);
+    cr_assert(number_of(&only(get_by_key("e", "other"))->id) == 1);
+    cr_assert(number_of(&only(get_by_key("e", "k"))->id) == 2);
+}
+
 BUFFER_CASE(entry_key, is_let_go_by_a_change_that_frees_it)
 {
     expect(accept_entry("e", 1, "k"), OUTCOME_OK);
