@@ -318,7 +318,8 @@ static uint8_t *subject_put(uint8_t *at, const struct op *op)
 
 static struct bytes content_of(const struct op *op)
 {
-    if (op->verb == VERB_SETTLE) return blob_bytes(op->in.value);
+    if (op->verb == VERB_SETTLE || op->verb == VERB_DRAIN_LEASE)
+        return blob_bytes(op->in.value);
     if (op->verb == VERB_ENTRY_LIST) return run_id_bytes(&op->buffer->before);
     return op->buffer->change;
 }

@@ -5,7 +5,8 @@
 -- ARGV  now_ms or 0; then per op an OP and two arguments
 --         get     the name of the entry, or the field of a key
 --         append  the name, a change
---         lease   the name: that one; '': whose turn it is
+--         lease   the name: that one; '': whose turn it is, and weights of envs that are not 1, each behind
+--                 its env and the length of that
 --         settle  '', SETTLES
 --         list    FROM, an id to begin behind
 --         stats
@@ -147,7 +148,7 @@ end
 
 -- Leases for one op: what it has so far, and of which envs.
 local function leases(q)
-    local got, left, bytes, of_env = { OK, 0, 0, 0 }, q.limit, 0, {}
+    local got, left, bytes, of_env, weights = { OK, 0, 0, 0 }, q.limit, 0, {}, {}
     local cap = q.env_limit > 0 and q.env_limit or q.limit
 
     local function lease(c, p, first, last)
@@ -203,13 +204,29 @@ local function leases(q)
         return envs
     end
 
-    -- All envs get the same, and what some do not need is for the others. Gives whose turn was last.
+    local function read_weights(text)
+        local at = 1
+        while at <= #text do
+            local to = at + byte(text, at)
+            weights[sub(text, at, to)] = byte(text, to + 1)
+            at = to + 2
+        end
+    end
+
+    local function share_of(envs)
+        local all = 0
+        for _, env in ipairs(envs) do all = all + (weights[env] or 1) end
+        return math.max(1, math.floor(left / all))
+    end
+
+    -- All envs get the same, by weight, and what some do not need is for the others. Gives whose turn
+    -- was last.
     local function queued(turn)
         local envs = waiting(turn)
         while left > 0 and #envs > 0 do
-            local share, more = math.max(1, math.floor(left / #envs)), {}
+            local share, more = share_of(envs), {}
             for _, env in ipairs(envs) do
-                local most = math.min(share, left, cap - (of_env[env] or 0))
+                local most = math.min(share * (weights[env] or 1), left, cap - (of_env[env] or 0))
                 if most > 0 then
                     local taken, goes_on = some_of(env, most)
                     of_env[env] = (of_env[env] or 0) + taken
@@ -224,6 +241,7 @@ local function leases(q)
 
     local function all()
         local before = call('HGET', buffer, 't') or ''
+        read_weights(q.b)
         requeue_lapsed(left + SPARE)
         local turn = queued(before)
         if turn ~= before then k.set('t', turn) end

@@ -23,8 +23,10 @@ struct branch {
     uint8_t frame[WHOLE_FRAME_BYTES];
     struct buf settles[SETTLE_HOWS]; /* names of entries, for redis_buffer.lua */
     size_t settle_count;
-    size_t taken; /* LEASE: so many of it */
-    bool dry;     /* it has no more */
+    size_t taken;       /* LEASE: so many of it */
+    struct buf weights; /* LEASE: of its envs, for redis_buffer.lua ... */
+    size_t weight;      /* ... and the highest of them: a shard gets so many parts */
+    bool dry;           /* it has no more */
 };
 
 struct fan {
@@ -45,6 +47,7 @@ static void fan_free(struct fan *f)
     for (unsigned i = 0; i < f->count; i++) {
         entries_clear(&f->branches[i].ask.entries);
         for (unsigned how = 0; how < SETTLE_HOWS; how++) buf_fini(&f->branches[i].settles[how]);
+        buf_fini(&f->branches[i].weights);
     }
     free(f->branches);
     free(f);
@@ -161,11 +164,22 @@ static struct blob *settles_blob(const struct buf settles[SETTLE_HOWS])
 }
 
 /* False: out of memory. */
+static bool branch_content(struct branch *branch, struct blob **ret)
+{
+    if (branch->settle_count)
+        *ret = settles_blob(branch->settles);
+    else if (branch->weights.len && !buf_failed(&branch->weights)) /* without: all are equal */
+        *ret = blob_new(buf_bytes(&branch->weights));
+    else
+        return true;
+    return *ret;
+}
+
 static bool branch_ask(struct branch *branch, enum verb verb)
 {
     struct fan *f = branch->fan;
     struct request in = { 0 };
-    if (branch->settle_count && !(in.value = settles_blob(branch->settles))) return false;
+    if (!branch_content(branch, &in.value)) return false;
     struct op *child = op_new(verb, NULL, &in);
     blob_unref(in.value);
     if (!child) return false;
@@ -191,14 +205,16 @@ static void ask_or_fail(struct branch *branch, enum verb verb)
 static void branch_add(struct fan *f, unsigned shard)
 {
     struct branch *branch = &f->branches[f->count++];
-    *branch = (struct branch){ .fan = f, .shard = shard };
+    *branch = (struct branch){ .fan = f, .shard = shard, .weight = 1 };
+    buf_init(&branch->weights, SIZE_MAX);
     for (unsigned how = 0; how < SETTLE_HOWS; how++) buf_init(&branch->settles[how], SIZE_MAX);
 }
 
-static unsigned wet_count(const struct fan *f)
+static size_t wet_weight(const struct fan *f)
 {
-    unsigned wet = 0;
-    for (unsigned i = 0; i < f->count; i++) wet += !f->branches[i].dry;
+    size_t wet = 0;
+    for (unsigned i = 0; i < f->count; i++)
+        if (!f->branches[i].dry) wet += f->branches[i].weight;
     return wet;
 }
 
@@ -215,19 +231,40 @@ static size_t room_in(const struct branch *branch)
 static void lease_round(struct fan *f)
 {
     const struct buffer_ask *ask = f->op->buffer;
-    unsigned wet = wet_count(f);
+    size_t wet = wet_weight(f);
     size_t left = f->left, share = wet && left > wet ? left / wet : 1;
     for (unsigned i = 0; i < f->count && left > 0; i++) {
         struct branch *branch = &f->branches[i];
         if (room_in(branch) == 0) branch->dry = true;
         if (branch->dry) continue;
-        branch->ask = (struct buffer_ask){ .limit = least(least(share, left), room_in(branch)),
+        branch->ask = (struct buffer_ask){ .limit = least(least(share * branch->weight, left),
+                                                          room_in(branch)),
                                            .token = ask->token,
                                            .lease_ms = ask->lease_ms,
                                            .env_limit = ask->env_limit };
         left -= branch->ask.limit;
         f->redis->drained = branch->shard;
         ask_or_fail(branch, VERB_DRAIN_LEASE);
+    }
+}
+
+/* Which envs a shard has is not known here: it is taken for as heavy as the heaviest that it may have. */
+static void weigh(struct branch *branch, const struct env_weight *w)
+{
+    buf_byte(&branch->weights, w->env_len);
+    buf_add(&branch->weights, bytes_of(w->env, w->env_len));
+    buf_byte(&branch->weights, w->weight);
+    if (w->weight > branch->weight) branch->weight = w->weight;
+}
+
+static void weigh_all(struct fan *f)
+{
+    const struct buffer_ask *ask = f->op->buffer;
+    for (size_t i = 0; i < ask->weight_count; i++) {
+        const struct env_weight *w = &ask->weights[i];
+        unsigned shard = shard_of_env(f->redis, bytes_of(w->env, w->env_len));
+        for (unsigned b = 0; b < f->count; b++)
+            if (f->branches[b].shard == shard) weigh(&f->branches[b], w);
     }
 }
 
@@ -243,6 +280,7 @@ static void lease_begin(struct fan *f)
         unsigned shard = (r->drained + i) % shards;
         if (shards == 1 || r->work[shard]) branch_add(f, shard);
     }
+    weigh_all(f);
 }
 
 static void ask_all(struct fan *f)
