@@ -1,4 +1,5 @@
-/* main.c - oom [NAME]: the n-th allocation fails, for every n, once and from then on. TAP.
+/* main.c - oom [--every K] [NAME]: the n-th allocation fails, for every n, once and from then on. TAP.
+ * With K for every K-th n only, beginning elsewhere in each scenario: where each takes long.
  *
  * After each injected failure: every call has answered or failed in words; with memory again
  * the store is consistent with what was acknowledged; everything is freed at the end. */
@@ -16,7 +17,7 @@
 enum { NTH_MAX = 20000, PATIENCE_S = 240 };
 
 static atomic_uint failures;
-static size_t current_nth;
+static size_t current_nth, every = 1, begin;
 static enum oom_mode current_mode;
 static struct world scratch; /* only for its directory */
 
@@ -42,14 +43,14 @@ const char *oom_dir(void)
 
 static size_t run_mode(const struct scenario *s, enum oom_mode mode)
 {
+    size_t tried = 0;
     current_mode = mode;
-    for (size_t nth = 1; nth < NTH_MAX; nth++) {
+    for (size_t nth = 1 + begin++ % every; nth < NTH_MAX; nth += every, tried++) {
         current_nth = nth;
         long before = oom_live();
         bool fired = s->run(s->arg, mode, nth);
         EXPECT(oom_live() == before);
-        if (atomic_load(&failures) > 5) return nth;
-        if (!fired) return nth - 1;
+        if (atomic_load(&failures) > 5 || !fired) return tried;
     }
     EXPECT(!"an end of the allocations");
     return NTH_MAX;
@@ -82,6 +83,11 @@ int main(int argc, char **argv)
                                                     runs_scenarios };
     oom_init();
     if (access("/dev/shm", W_OK) == 0) setenv("TMPDIR", "/dev/shm", 0); /* thousands of files */
+    if (argc > 2 && strcmp(argv[1], "--every") == 0) {
+        every = strtoul(argv[2], NULL, 10);
+        argc -= 2, argv += 2;
+    }
+    if (every == 0) return 2;
     world_init(&scratch, 1);
     signal(SIGALRM, on_alarm);
     for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++)
