@@ -366,7 +366,8 @@ static int check_args(const struct engine *e, const struct call_args *a, struct 
     if (a->verb == VERB_RENEW && a->in.lease_ms >= 0)
         return check_duration(a->in.lease_ms, "lease", reterr);
     size_t value_bytes = blob_bytes(a->in.value).len;
-    if (a->verb == VERB_PUBLISH && (int64_t)value_bytes > e->config.value_bytes_max)
+    if (a->verb == VERB_PUBLISH && !a->internal &&
+        (int64_t)value_bytes > e->config.value_bytes_max)
         return err_set(reterr, ERR_LIMIT,
                        "the value has %zu bytes; at most %lld are kept: publish without it",
                        value_bytes, (long long)e->config.value_bytes_max);
@@ -493,6 +494,7 @@ int engine_open(struct store *store, const struct store_env *env,
     task_init(&e->tell, tell_finished);
     task_init(&e->send, send_unsent);
     sweep_init(e);
+    mutations_init(e);
     if (waitlists_init(e) || leases_init(e) || runs_init(e)) {
         engine_free(e);
         return err_set(reterr, ERR_NOMEM, "out of memory opening the engine");
@@ -507,6 +509,7 @@ void engine_stop(struct engine *e)
     e->stopping = true;
     sweep_stop(e);
     runs_stop(e);
+    mutations_stop(e);
     leases_stop(e);
     waitlists_stop(e);
     while (!list_empty(&e->calls))
@@ -516,7 +519,7 @@ void engine_stop(struct engine *e)
 bool engine_idle(const struct engine *e)
 {
     return e->in_flight == 0 && list_empty(&e->finished) && list_empty(&e->calls) &&
-           runs_idle(e);
+           runs_idle(e) && mutations_idle(e);
 }
 
 void engine_free(struct engine *e)
@@ -528,6 +531,7 @@ void engine_free(struct engine *e)
     task_stop(&e->send);
     waitlists_fini(e);
     leases_fini(e);
+    mutations_fini(e);
     runs_fini(e);
     free(e);
 }

@@ -41,6 +41,8 @@ struct engine_stats {
     uint64_t degraded; /* answers that coord had no part in */
     uint64_t failed;   /* calls that ended without an answer, the canceled ones apart */
     uint64_t canceled;
+    uint64_t mutations[OUTCOMES + 1]; /* begun, by outcome */
+    uint64_t mutations_degraded, mutations_stale; /* stale: of another epoch, and dropped */
     size_t waiters, held;
     /* How long calls took that got an answer: by verb, and those that had to wait apart. */
     struct histogram times[VERBS], waits;

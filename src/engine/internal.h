@@ -24,6 +24,8 @@ struct engine {
     struct map held; /* by owner token */
     struct timer sweep_timer;
     struct runs *runs; /* see runs_internal.h */
+    struct list mutations, mutations_told; /* struct mutation_call */
+    struct task tell_mutations;
 };
 
 /* call.c - the life of a call.
@@ -101,6 +103,12 @@ int runs_init(struct engine *e);
 void runs_stop(struct engine *e);
 bool runs_idle(const struct engine *e);
 void runs_fini(struct engine *e);
+
+/* mutation.c */
+void mutations_init(struct engine *e);
+void mutations_stop(struct engine *e);
+bool mutations_idle(const struct engine *e);
+void mutations_fini(struct engine *e);
 
 /* sweep.c */
 void sweep_init(struct engine *e);

@@ -102,6 +102,7 @@ void op_clear_answer(struct op *op)
     if (verb_is_run(op->verb) && op->run) run_ask_clear(op->run);
     if (verb_is_buffer(op->verb) && op->buffer) buffer_ask_clear(op->buffer);
     if (op->verb == VERB_RUN_CALL && op->call) run_call_ask_clear(op->call);
+    if (op->verb == VERB_MUTATION && op->mutation) mutation_ask_clear(op->mutation);
     free(op->facts);
     op->facts = NULL;
     scan_clear(&op->scan);

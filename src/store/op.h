@@ -13,10 +13,11 @@
 #include "base/list.h"
 #include "core/key.h"
 #include "core/rules.h"
+#include "store/mutation_op.h"
 #include "store/run_op.h"
 
 /* id, name, changes the store, is about the record of a key, rule. The first eleven are of claims; those
- * of runs, the buffer and the gate are explained in run_op.h. */
+ * of runs, the buffer and the gate are explained in run_op.h, the last one in mutation_op.h. */
 #define VERB_LIST(X)                                                                           \
     X(VERB_CLAIM, "claim", true, true, rules_claim)                                            \
     X(VERB_PUBLISH, "publish", true, true, rules_publish)                                      \
@@ -43,7 +44,8 @@
     X(VERB_ENTRY_LIST, "entry_list", false, false, NULL)                                       \
     X(VERB_BUFFER_STATS, "buffer_stats", false, false, NULL)                                   \
     X(VERB_GATE, "gate", true, false, NULL)                                                    \
-    X(VERB_RUN_CALL, "run_call", true, false, NULL)
+    X(VERB_RUN_CALL, "run_call", true, false, NULL)                                            \
+    X(VERB_MUTATION, "mutation", true, false, NULL)
 
 #define VERB_ENUM(id, name, writes, keyed, rule) id,
 enum verb { VERB_LIST(VERB_ENUM) VERBS };
@@ -141,11 +143,12 @@ struct op {
     bool coord_only;  /* by its scope (KEY_COORD_ONLY): the ledger is not asked */
     bool routine; /* EXPIRE: nobody asked for it, so records that go by themselves may stay */
 
-    union { /* the submitter's; see run_op.h */
+    union { /* the submitter's; see run_op.h, mutation_op.h */
         struct run_ask *run;
         struct buffer_ask *buffer;
         struct gate_ask *gate;
         struct run_call_ask *call;
+        struct mutation_ask *mutation;
     };
     struct bytes
         lane; /* without a key: those with the same go the same way, in order; a view of the

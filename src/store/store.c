@@ -127,6 +127,7 @@ void store_submit(struct store *s, struct op *op)
     CHECK(!verb_is_buffer(op->verb) || (s->caps & CAP_BUFFER && op->buffer));
     CHECK(op->verb != VERB_GATE || (s->caps & CAP_GATE && op->gate));
     CHECK(op->verb != VERB_RUN_CALL || (s->caps & CAP_CALLS && op->call));
+    CHECK(op->verb != VERB_MUTATION || (s->caps & CAP_CALLS && op->mutation));
     op->loop = s->loop;
     op->canceled = op->parked = op->polled = false;
     op->submitted_ms = s->loop->now_ms;

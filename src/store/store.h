@@ -37,7 +37,7 @@ enum store_caps {
     CAP_BUFFER = BIT(6),  /* those of the buffer */
     CAP_GATE = BIT(7),    /* that of the gate */
     CAP_TELLS = BIT(8),   /* other processes can be told through coord */
-    CAP_CALLS = BIT(9),   /* takes questions about runs as they are: it has an engine */
+    CAP_CALLS = BIT(9),   /* takes questions about runs and mutations as they are: it has an engine */
 };
 
 /* What a store gets from the shell. It outlives the store. */
