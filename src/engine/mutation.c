@@ -35,8 +35,6 @@ struct mutation_call {
     uint8_t memory[];
 };
 
-static const struct token no_token;
-
 static void claim(struct mutation_call *c);
 
 /* ---- telling ---- */
@@ -253,9 +251,9 @@ static void give_back(struct mutation_call *c)
 
 void mutation_call_unheard(struct mutation_call *c)
 {
-    bool ours = token_eq(&c->args.token, &no_token);
-    if (c->args.step != MUTATION_BEGIN || c->err.code || !ours) return;
-    if (c->out.outcome == OUTCOME_CLAIMED && !c->out.degraded) give_back(c);
+    bool callers = token_is_set(&c->args.token);
+    if (c->args.step != MUTATION_BEGIN || c->err.code || callers) return;
+    if (token_is_set(&c->out.token)) give_back(c);
 }
 
 /* ---- at a daemon ---- */
@@ -367,7 +365,7 @@ static struct mutation_call *call_new(struct engine *e, const struct mutation_ar
 /* Of a BEGIN that coord had no part in. */
 static bool is_nobodys(const struct mutation_args *a)
 {
-    return a->step != MUTATION_BEGIN && token_eq(&a->token, &no_token);
+    return a->step != MUTATION_BEGIN && !token_is_set(&a->token);
 }
 
 int engine_mutation(struct engine *e, const struct mutation_args *args,

@@ -42,7 +42,7 @@ struct mutation_args {
  *   ABORT     OK; LOST */
 struct mutation_answer {
     enum outcome outcome;
-    struct token token; /* CLAIMED; all zero if it is degraded */
+    struct token token; /* CLAIMED; all zero: coord had no part in it */
     int64_t lease_left_ms;
     struct blob *packed; /* what `kept` points into; NULL: there is nothing */
     struct mutation_kept kept;
