@@ -91,7 +91,7 @@ LANGUAGE sql IMMUTABLE
 AS $$
     SELECT octet_length($1) BETWEEN 1 AND 256 AND octet_length($2) BETWEEN 1 AND 256
         AND coalesce(octet_length($3) <= 128, true) AND coalesce(octet_length($4) <= 64, true)
-        AND concat($1, $2, $3) !~ '[\x01-\x1f\x7f]'
+        AND $1 || $2 || coalesce($3, '') !~ '[\x01-\x1f\x7f]'
 $$;
 
 CREATE OR REPLACE FUNCTION once_mutation_refuse_call(what text) RETURNS void
