@@ -51,6 +51,12 @@ BEGIN
                 FOR VALUES WITH (MODULUS %s, REMAINDER %s)', i, partitions, i);
         END LOOP;
         CREATE INDEX once_mutations_created_at ON once_mutations (created_at);
+    ELSIF NOT EXISTS (SELECT FROM pg_attribute
+        WHERE attrelid = 'once_mutations'::regclass AND attname = 'attempt')
+    THEN
+        RAISE EXCEPTION USING ERRCODE = 'ON004',
+            MESSAGE = 'there is a table once_mutations of somebody else',
+            HINT = 'Install into another schema.';
     END IF;
     SELECT count(*) INTO present FROM pg_inherits WHERE inhparent = 'once_mutations'::regclass;
     IF partitions <> present THEN
