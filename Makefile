@@ -58,8 +58,9 @@ unit_src := $(wildcard src/*/*_test.c)
 obj = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
 
 migrations := $(patsubst src/store/postgres/%.sql,$(BUILD)/obj/gen/postgres_%.o,$(wildcard src/store/postgres/*.sql))
+markers := $(patsubst src/store/markers/%.sql,$(BUILD)/obj/gen/markers_%.o,$(wildcard src/store/markers/*.sql))
 redis_scripts := $(patsubst src/store/%.lua,$(BUILD)/obj/gen/%_script.o,$(wildcard src/store/*.lua))
-lib_obj := $(call obj,$(lib_src)) $(redis_scripts) $(migrations)
+lib_obj := $(call obj,$(lib_src)) $(redis_scripts) $(migrations) $(markers)
 cli_obj := $(call obj,$(cli_src))
 daemon_obj := $(call obj,$(daemon_src)) $(BUILD)/obj/gen/openapi_document.o
 internal := $(BUILD)/internal.a
@@ -87,6 +88,11 @@ $(BUILD)/gen/openapi_document.c: src/daemon/openapi.json tools/embed
 $(BUILD)/gen/postgres_%.c: src/store/postgres/%.sql tools/embed
 	@mkdir -p $(@D)
 	$(Q)tools/embed postgres_$(subst -,_,$*) $< >$@
+
+.PRECIOUS: $(BUILD)/gen/markers_%.c
+$(BUILD)/gen/markers_%.c: src/store/markers/%.sql tools/embed
+	@mkdir -p $(@D)
+	$(Q)tools/embed markers_$* $< >$@
 
 $(BUILD)/obj/gen/%.o: $(BUILD)/gen/%.c
 	@mkdir -p $(@D)

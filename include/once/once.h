@@ -522,12 +522,47 @@ typedef void once_say_fn(void *ctx, const char *text);
 
 #define ONCE_MIGRATE_PRINT                                                                     \
     1u /* change nothing: say the SQL for those who apply it themselves */
+#define ONCE_MIGRATE_MUTATIONS 2u /* the markers of mutations, and nothing else */
 
 /* Brings the schema of a ledger up to date and says what it did, a line at a time. Opening does
  * this, too, unless the URL says migrate=no; this is for a user who may change the schema when
  * those who work with it may not. Again does nothing; many may do it at once. */
 ONCE_API int once_migrate(const char *ledger, unsigned flags, once_say_fn *say, void *ctx,
                           struct once_error *reterr);
+
+/* The same for markers, in the user's own database, which `ledger` names; that it is a ledger, too, is
+ * not needed. once_migrate() with ONCE_MIGRATE_MUTATIONS has the defaults. A table that is there is
+ * never changed: other partitions are ONCE_EUNSUPPORTED. */
+struct once_marker_settings {
+    size_t size;
+    int64_t ttl_ms;     /* how long a marker counts; 0: as it is, at first an hour */
+    int64_t partitions; /* PostgreSQL: by hash of the user; 0: none, -1: as they are */
+};
+#define ONCE_MARKER_SETTINGS_INIT                                                              \
+    {                                                                                          \
+        .size = sizeof(struct once_marker_settings), .partitions = -1                          \
+    }
+ONCE_API int once_migrate_mutations(const char *ledger, unsigned flags,
+                                    const struct once_marker_settings *settings,
+                                    once_say_fn *say, void *ctx, struct once_error *reterr);
+
+struct once_markers {
+    int installed;  /* 0: the rest is 0 */
+    int64_t ttl_ms; /* how long a marker counts */
+    int64_t
+        oldest_ms; /* how long ago the oldest that is still there has expired; 0: none has */
+    uint64_t reserved[4];
+};
+
+/* What is known of markers in the database of the ledger. ONCE_EUNSUPPORTED: there is no ledger, or a
+ * daemon has it. */
+ONCE_API int once_markers(struct once *o, struct once_markers *ret_markers,
+                          struct once_error *reterr);
+
+/* Removes up to at_most markers that have expired; *ret_removed may be NULL. Handles that stay open do
+ * so by themselves, unless sweep_ms is 0. ONCE_EUNSUPPORTED: as above, or none are installed. */
+ONCE_API int once_sweep_markers(struct once *o, uint64_t at_most, uint64_t *ret_removed,
+                                struct once_error *reterr);
 
 /* What a plane says of itself: version, persistence, what it may lose. The texts are valid inside
  * the call of `tell` only, which may not call once_ functions. */

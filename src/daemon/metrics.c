@@ -168,6 +168,19 @@ static void write_lag(struct reading *r, const struct family *f)
     exposition_histogram(r->out, f->name, NULL, &r->runs.drain_lag, &histogram_us);
 }
 
+/* ---- of markers ---- */
+
+static void write_cleanup(struct reading *r, const struct family *f)
+{
+    exposition_histogram(r->out, f->name, NULL, &r->engine.markers_batches, &histogram_us);
+}
+
+static void write_expired(struct reading *r, const struct family *f)
+{
+    if (r->engine.markers_installed)
+        exposition_sample(r->out, f->name, NULL, r->engine.markers_oldest_ms, f->per_unit);
+}
+
 static void write_waits(struct reading *r, const struct family *f)
 {
     exposition_histogram(r->out, f->name, NULL, &r->engine.waits, &histogram_us);
@@ -336,6 +349,15 @@ static const struct family families[] = {
     COUNTER("once_leased_runs_total", runs.leased, "Runs handed out to workers"),
     COUNTER("once_returned_runs_total", runs.returned,
             "Runs given back because who had asked for them was gone"),
+
+    COUNTER("idempotency_cleanup_rows_total", engine.markers_swept,
+            "Markers of mutations removed after they had expired"),
+    { "idempotency_cleanup_batch_duration_seconds", EXPOSITION_HISTOGRAM,
+      "How long a batch of them took", write_cleanup, 0, 1 },
+    { "idempotency_oldest_expired_age_seconds", EXPOSITION_GAUGE,
+      "How long ago the oldest marker that was still there had expired, when it was looked for "
+      "last",
+      write_expired, 0, 1000 },
 
     { "once_records", EXPOSITION_GAUGE, "Records by state, as they were counted last",
       write_records, 0, 1 },

@@ -359,6 +359,10 @@ static int check_args(const struct engine *e, const struct call_args *a, struct 
     if (e->stopping) return err_set(reterr, ERR_CANCELED, "the handle is closing");
     if (a->verb == VERB_WATCH && !(e->store->caps & CAP_NOTIFY))
         return err_set(reterr, ERR_UNSUPPORTED, "this store cannot tell of changes: ask again");
+    if (a->verb == VERB_MARKERS_SWEEP && !(e->store->caps & CAP_MARKERS))
+        return err_set(
+            reterr, ERR_UNSUPPORTED,
+            "markers are swept where the ledger is: here is none, or a daemon has it");
     if (!verb_info[a->verb].keyed) return 0;
     int r = a->internal ? 0 : key_check(&a->key, reterr);
     if (r) return r;
@@ -495,6 +499,7 @@ int engine_open(struct store *store, const struct store_env *env,
     task_init(&e->send, send_unsent);
     sweep_init(e);
     mutations_init(e);
+    markers_init(e);
     if (waitlists_init(e) || leases_init(e) || runs_init(e)) {
         engine_free(e);
         return err_set(reterr, ERR_NOMEM, "out of memory opening the engine");
@@ -508,6 +513,7 @@ void engine_stop(struct engine *e)
     if (e->stopping) return;
     e->stopping = true;
     sweep_stop(e);
+    markers_stop(e);
     runs_stop(e);
     mutations_stop(e);
     leases_stop(e);
@@ -527,6 +533,7 @@ void engine_free(struct engine *e)
     if (!e) return;
     CHECK(engine_idle(e));
     sweep_stop(e);
+    markers_stop(e);
     task_stop(&e->tell);
     task_stop(&e->send);
     waitlists_fini(e);

@@ -53,7 +53,8 @@ static void setup(void)
         cr_assert(store_open_bare("memory:", &world.env, &counted[i].memory, &err) == 0);
         cr_assert(direct_open(&counted[i].base, &world.env, &lanes[i], &err) == 0);
     }
-    cr_assert(lanes_open(lanes, LANES, READERS, &world.env, &store, &err) == 0);
+    cr_assert(lanes_open(lanes, (struct lane_counts){ LANES, READERS, 0 }, &world.env, &store,
+                         &err) == 0);
 }
 
 static void teardown(void)
