@@ -141,6 +141,7 @@ $(eval $(call suite,threads,))
 $(eval $(call suite,fault,))
 $(eval $(call suite,storm,))
 $(eval $(call suite,crowd,))
+$(eval $(call suite,mutations,))
 $(eval $(call suite,oom,$(addprefix -Wl$(comma)--wrap=,malloc calloc realloc free strdup strndup)))
 
 # The museum drives the simulator, the schedules and the model: their code is in it, but not
