@@ -19,7 +19,7 @@ struct row {
 };
 
 struct sums {
-    unsigned long missing, lost, twice, wrong, tries, answers, outcomes[12];
+    unsigned long missing, lost, twice, wrong, tries, faults, answers, outcomes[12];
 };
 
 /* ---- the database ---- */
@@ -50,13 +50,15 @@ static int outcome_named(const char *name)
 
 static void read_line(const char *line, struct row *rows, long count, struct sums *s)
 {
-    long n, tries;
+    long n, tries, faults;
     char outcome[24], response[120] = "";
-    if (sscanf(line, "%ld %23s %ld %119[^\n]", &n, outcome, &tries, response) < 3) return;
+    if (sscanf(line, "%ld %23s %ld %ld %119[^\n]", &n, outcome, &tries, &faults, response) < 4)
+        return;
     CHECK(n >= 0 && n < count);
     rows[n].answered++;
     s->answers++;
     s->tries += (unsigned long)tries;
+    s->faults += (unsigned long)faults;
     s->outcomes[outcome_named(outcome)]++;
     if (!response[0] || rows[n].applied != 1 || strcmp(response, rows[n].response) == 0) return;
     if (s->wrong++ < 5)
@@ -94,8 +96,9 @@ int check_main(int argc, char **argv)
     read_applied(pg, rows, count);
     for (int i = 3; i < argc; i++) read_file(argv[i], rows, count, &s);
     add_up(rows, count, (unsigned)(argc - 3), &s);
-    tap_note("%lu answers in %lu tries: %lu ok, %lu cached, %lu already_done", s.answers,
-             s.tries, s.outcomes[ONCE_OK], s.outcomes[ONCE_CACHED],
+    tap_note("%lu answers in %lu tries, of which %lu met a fault: %lu ok, %lu cached, %lu "
+             "already_done",
+             s.answers, s.tries, s.faults, s.outcomes[ONCE_OK], s.outcomes[ONCE_CACHED],
              s.outcomes[ONCE_ALREADY_DONE]);
     tap_result(s.missing == 0,
                "mutations: every one was answered, to every worker (%lu were not)", s.missing);

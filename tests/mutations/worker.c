@@ -5,8 +5,9 @@
  *                    [--bare 1]
  *
  * What is in the file already was answered to an earlier life of it. With --mortal it kills itself now
- * and then, wherever it is. With --bare there is no marker: the same client without the backstop.
- * A line: NUMBER OUTCOME TRIES RESPONSE. */
+ * and then, wherever it is. With --bare there is no marker: the same client without the backstop. Half of
+ * the functions fail: they say so, their session is ended, their connection is cut.
+ * A line: NUMBER OUTCOME TRIES FAULTS RESPONSE; FAULTS: tries that met one. */
 #include "tests/mutations/mutations.h"
 
 #include "base/check.h"
@@ -16,10 +17,11 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/time.h>
 #include <unistd.h>
 
-enum { BLOCK = 16, FAILS_PERCENT = 5, DEATH_US_MAX = 4000 };
+enum { BLOCK = 16, FAULTS_PERCENT = 50, DEATH_US_MAX = 4000 };
 
 struct worker {
     const char *pg_url, *coord, *out;
@@ -62,11 +64,13 @@ static void remember(struct worker *w)
     if (f) fclose(f);
 }
 
-static void note(struct worker *w, long n, const struct once_mutation_answer *a, long tries)
+static void note(struct worker *w, long n, const struct once_mutation_answer *a, long tries,
+                 long faults)
 {
     char line[256];
-    int len = snprintf(line, sizeof line, "%ld %s %ld %.*s\n", n, once_outcome_name(a->outcome),
-                       tries, (int)a->value.len, (const char *)a->value.data);
+    int len =
+        snprintf(line, sizeof line, "%ld %s %ld %ld %.*s\n", n, once_outcome_name(a->outcome),
+                 tries, faults, (int)a->value.len, (const char *)a->value.data);
     CHECK(write(w->fd, line, (size_t)len) == len);
 }
 
@@ -83,6 +87,30 @@ static void tempt_fate(struct worker *w)
     if ((long)rng_below(&w->rng.base, 1000) >= w->mortal) return;
     suseconds_t us = 1 + (suseconds_t)rng_below(&w->rng.base, DEATH_US_MAX);
     setitimer(ITIMER_REAL, &(struct itimerval){ .it_value.tv_usec = us }, NULL);
+}
+
+/* ---- faults inside a function ---- */
+
+static void end_session(void *ctx)
+{
+    struct worker *w = ctx;
+    PQclear(PQexec(w->pg, "SELECT pg_terminate_backend(pg_backend_pid())"));
+}
+
+static void cut_off(void *ctx)
+{
+    struct worker *w = ctx;
+    shutdown(PQsocket(w->pg), SHUT_RDWR);
+}
+
+static void choose_fault(struct worker *w, struct use *u)
+{
+    uint64_t n = w->bare ? 100 : rng_below(&w->rng.base, 100);
+    u->ctx = w;
+    if (n >= FAULTS_PERCENT) return;
+    if (n % 3 == 0) u->fails = 1;
+    if (n % 3 == 1) u->meanwhile = end_session;
+    if (n % 3 == 2) u->meanwhile = cut_off;
 }
 
 /* ---- one mutation ---- */
@@ -108,13 +136,21 @@ static bool is_fault(int result, int outcome)
     return outcome == ONCE_IN_PROGRESS || outcome == ONCE_CLAIMED;
 }
 
-static bool attempt(struct worker *w, const char *request, long n, long tries)
+/* Did it meet one? A connection that was lost and is back is another one. */
+static bool met(const struct worker *w, int pid, const struct once_mutation_answer *a)
+{
+    bool broke = PQstatus(w->pg) != CONNECTION_OK || PQbackendPID(w->pg) != pid;
+    return broke || !is_definite(0, a->outcome) || (a->degraded && w->once);
+}
+
+static bool attempt(struct worker *w, const char *request, long n, long tries, long *faults)
 {
     struct use u;
     struct once_mutation in = mutation_of(w->bare ? "" : request);
     struct once_mutation_answer answer;
     use_init(&u, request);
-    u.fails = rng_below(&w->rng.base, 100) < FAILS_PERCENT;
+    choose_fault(w, &u);
+    int pid = PQbackendPID(w->pg);
     in.lock_ms = 200;
     in.lease_ms = 300;
     int r = once_mutate(w->once, (struct once_db){ .pg = w->pg }, &in, use_item, &u, &answer);
@@ -123,7 +159,8 @@ static bool attempt(struct worker *w, const char *request, long n, long tries)
         fprintf(stderr, "%s: %d %d %s\n", request, r, answer.outcome, answer.error.text);
         exit(3);
     }
-    if (definite) note(w, n, &answer, tries);
+    *faults += met(w, pid, &answer);
+    if (definite) note(w, n, &answer, tries, *faults);
     once_mutation_answer_clear(&answer);
     return definite;
 }
@@ -131,11 +168,12 @@ static bool attempt(struct worker *w, const char *request, long n, long tries)
 static void apply(struct worker *w, long n)
 {
     char request[32];
+    long faults = 0;
     snprintf(request, sizeof request, "r-%ld", n);
     for (long tries = 1; !w->done[n]; tries++) {
         reconnect(w);
         tempt_fate(w);
-        w->done[n] = attempt(w, request, n, tries);
+        w->done[n] = attempt(w, request, n, tries, &faults);
         if (!w->done[n]) usleep((useconds_t)rng_below(&w->rng.base, 3000));
     }
 }
