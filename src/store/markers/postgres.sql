@@ -322,7 +322,7 @@ BEGIN
         UNION ALL
         SELECT user_id, request_id, NULL, true FROM fresh
     ) AS both_of (u, r, n, won)
-    GROUP BY u COLLATE "C", r COLLATE "C" HAVING bool_or(won);
+    GROUP BY u COLLATE "C", r COLLATE "C" HAVING bool_or(won) ORDER BY 1;
 END $$;
 
 -- After a COMMIT whose answer was lost: waits until nobody is undecided, and returns the marker, if
