@@ -60,8 +60,9 @@ unit_src := $(wildcard src/*/*_test.c)
 obj = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
 
 migrations := $(patsubst src/store/postgres/%.sql,$(BUILD)/obj/gen/postgres_%.o,$(wildcard src/store/postgres/*.sql))
+markers := $(patsubst src/store/markers/%.sql,$(BUILD)/obj/gen/markers_%.o,$(wildcard src/store/markers/*.sql))
 redis_scripts := $(patsubst src/store/%.lua,$(BUILD)/obj/gen/%_script.o,$(filter-out src/store/redis_chunk.lua,$(wildcard src/store/*.lua)))
-lib_obj := $(call obj,$(lib_src)) $(redis_scripts) $(migrations)
+lib_obj := $(call obj,$(lib_src)) $(redis_scripts) $(migrations) $(markers)
 cli_obj := $(call obj,$(cli_src))
 daemon_obj := $(call obj,$(daemon_src)) $(BUILD)/obj/gen/openapi_document.o
 internal := $(BUILD)/internal.a
@@ -92,6 +93,11 @@ $(BUILD)/gen/openapi_document.c: src/daemon/openapi.json tools/embed
 $(BUILD)/gen/postgres_%.c: src/store/postgres/%.sql tools/embed
 	@mkdir -p $(@D)
 	$(Q)tools/embed postgres_$(subst -,_,$*) $< >$@
+
+.PRECIOUS: $(BUILD)/gen/markers_%.c
+$(BUILD)/gen/markers_%.c: src/store/markers/%.sql tools/embed
+	@mkdir -p $(@D)
+	$(Q)tools/embed markers_$* $< >$@
 
 $(BUILD)/obj/gen/%.o: $(BUILD)/gen/%.c
 	@mkdir -p $(@D)
@@ -140,6 +146,7 @@ $(eval $(call suite,threads,))
 $(eval $(call suite,fault,))
 $(eval $(call suite,storm,))
 $(eval $(call suite,crowd,))
+$(eval $(call suite,mutations,))
 $(eval $(call suite,oom,$(addprefix -Wl$(comma)--wrap=,malloc calloc realloc free strdup strndup)))
 
 # The museum drives the simulator, the schedules and the model: their code is in it, but not
@@ -173,6 +180,10 @@ $(BUILD)/bench/triggers: $(call obj,$(wildcard bench/runs/*.c))
 $(BUILD)/bench/limits: $(call obj,$(wildcard bench/limits/*.c))
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(LDFLAGS_ALL) $^ -o $@
+
+$(BUILD)/bench/markers: $(call obj,$(wildcard bench/mutations/*.c))
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(LDFLAGS_ALL) $^ -lpq -o $@
 
 growth_src := $(wildcard bench/growth/*.c) bench/fleet/open.c bench/clients.c bench/latencies.c bench/report.c
 $(BUILD)/bench/growth: $(call obj,$(growth_src)) $(internal)
@@ -211,12 +222,12 @@ run: packages-run ## install what is missing, build, show it at work, start the 
 stop: ## end the daemon that make run has started
 	@tools/daemon stop $(BUILD)/daemon
 
-.PHONY: test unit conform model sim schedule oom museum e2e crowd fault storm fuzz san memcheck check docs
+.PHONY: test unit conform model sim schedule oom museum e2e crowd fault storm mutations fuzz san memcheck check docs
 test: packages-test ## install what is missing and run every test
 	@$(MAKE) --no-print-directory -j2 all
 	@tests/run
 
-unit conform model sim schedule oom museum e2e crowd fault storm fuzz san memcheck check docs: packages-test
+unit conform model sim schedule oom museum e2e crowd fault storm mutations fuzz san memcheck check docs: packages-test
 	@SEEDS=$(SEEDS) tests/run $@
 unit: ## tests beside the code
 conform: ## one suite that every store passes
@@ -229,6 +240,7 @@ e2e: ## real processes, real signals; install, examples, command line
 crowd: ## ten thousand connections and five thousand who wait, on one daemon
 fault: ## real servers killed, hung and cut off under real clients
 storm: ## runs, while daemons and everything behind them are killed; MINUTES=n goes on, SEED=n repeats
+mutations: ## changes of a real database while everything below is broken; MUTATIONS=n (400), SEED=n repeats
 fuzz: ## coverage-guided, FUZZ_SECONDS=n per target
 san: ## the suites under ASan+UBSan, TSan and valgrind
 memcheck: ## every unit and conform test under valgrind (a quarter of an hour)
@@ -246,7 +258,7 @@ packages-bench:
 	@command -v npm >/dev/null || tools/packages node
 bench: packages-test packages-bench ## ratios against baselines and peers of the same run; ONLY=name
 	@$(MAKE) --no-print-directory -j2 $(BUILD)/bench/core $(BUILD)/bench/fleet $(BUILD)/bench/pairs $(BUILD)/bench/triggers \
-		$(BUILD)/bench/limits $(BUILD)/bench/growth $(BUILD)/once
+		$(BUILD)/bench/limits $(BUILD)/bench/growth $(BUILD)/bench/markers $(BUILD)/once
 	@bench/run $(BUILD)/bench $(ONLY)
 
 .PHONY: bench-check

@@ -268,6 +268,102 @@ ONCE_API int once_do(struct once *o, const char *scope, const char *key, once_fn
 ONCE_API int once_do_with(struct once *o, const struct once_claim *in, once_fn *fn, void *ctx,
                           struct once_answer *ret_answer);
 
+/* ---- mutations: a change of your own database, once per request ----
+ *
+ *     static int use_item(void *ctx, struct once_db db, struct once_bytes *ret_response)
+ *     { ... statements on db.pg, set *ret_response ... return 0; }
+ *
+ *     struct once_mutation in = ONCE_MUTATION_INIT;
+ *     struct once_mutation_answer answer;
+ *     struct once_db db = { .pg = conn };             // PGconn *, or .sqlite: sqlite3 *
+ *     in.user = once_str("user-1");
+ *     in.request = once_str("req-9");                 // the client made it, and retries with it
+ *     in.method = once_str("UseItem");
+ *     if (once_mutate(o, db, &in, use_item, &item, &answer) < 0) ...
+ *     // ONCE_OK, ONCE_CACHED: answer.value is the response
+ *     once_mutation_answer_clear(&answer);
+ *
+ * A marker in the same transaction decides, in the table that `once migrate --mutations` installs into
+ * your database. The handle is only for speed: its coord keeps responses for retries. Calls block for
+ * as long as your connection lets them, and keep nothing in its session. */
+
+struct pg_conn; /* libpq's PGconn */
+struct sqlite3;
+
+/* Your connection: one of the two. */
+struct once_db {
+    struct pg_conn *pg;
+    struct sqlite3 *sqlite;
+};
+
+struct once_mutation {
+    size_t size;
+    struct once_bytes user, request; /* 1-256 bytes of UTF-8 without control characters each */
+    struct once_bytes method;        /* up to 128 bytes; another one is ONCE_MISMATCH */
+    struct once_bytes fingerprint;   /* of the payload, up to 64 bytes; the same */
+    int64_t lock_ms;  /* 1,000: how long a transaction that is undecided is waited for */
+    int64_t lease_ms; /* 30,000: how long coord tells others that this one is on it */
+    /* "default": services that share a coord, and not a database, should each have another one. */
+    struct once_bytes env;
+};
+
+#define ONCE_MUTATION_INIT                                                                     \
+    {                                                                                          \
+        .size = sizeof(struct once_mutation), .lock_ms = 1000, .lease_ms = 30000               \
+    }
+
+struct once_mutation_answer {
+    int outcome;             /* 0 if there is no answer */
+    struct once_bytes value; /* OK, CACHED: the response; ALREADY_DONE: what the marker kept */
+    int has_value;           /* an empty value is a value */
+    int in_database;         /* the database said so, not coord */
+    int degraded;            /* coord was not used */
+    struct once_error error; /* where the call failed, or why it was rolled back */
+    void *owner;             /* internal */
+    uint64_t reserved[4];
+};
+
+/* Frees what the answer holds; it may be cleared twice, and when the call failed. */
+ONCE_API void once_mutation_answer_clear(struct once_mutation_answer *answer);
+
+/* The first statement of your own transaction (READ COMMITTED; SQLite: BEGIN IMMEDIATE).
+ *   CLAIMED       this transaction is the one: go on, and commit
+ *   ALREADY_DONE  it was committed before: roll back, do not retry, read again
+ *   MISMATCH      the request was used for something else: roll back, do not retry
+ *   IN_PROGRESS   another transaction has it: roll back, retry in a new one */
+ONCE_API int once_mutation_begin(struct once_db db, const struct once_mutation *in,
+                                 struct once_mutation_answer *ret_answer);
+/* Later in the same transaction: up to 8,192 bytes that ALREADY_DONE brings with it. */
+ONCE_API int once_mutation_finish(struct once_db db, const struct once_mutation *in,
+                                  struct once_bytes outcome, struct once_error *reterr);
+
+/* Runs inside the transaction, on its connection, which it must neither commit nor roll back. Return
+ * 0 to commit, and set *ret_response (copied before once_mutate() returns); any other value to roll
+ * back. */
+typedef int once_mutation_fn(void *ctx, struct once_db db, struct once_bytes *ret_response);
+
+/* The whole of it: the replay cache, BEGIN, the marker, fn, COMMIT, the response kept for retries; up to
+ * 8,192 bytes of it in the marker, too, up to value_bytes_max at coord.
+ *   OK            fn ran here and was committed; value is its response
+ *   CACHED        it was done before; value is the response
+ *   ALREADY_DONE  it was done before; value is the response if the marker has it
+ *   IN_PROGRESS   somebody is on it; in_database says who knows. Safe to retry
+ *   MISMATCH      the request was used for something else: do not retry
+ *   CLAIMED       fn failed, or the transaction did: rolled back, nothing has happened, error says why
+ * An empty request is an internal mutation, that pays for nothing: BEGIN, fn, COMMIT. `o` may be NULL:
+ * without a replay cache. A COMMIT whose answer was lost is looked up, on a connection that PQreset()
+ * opens again: ONCE_EUNAVAILABLE: it did not happen; ONCE_EAMBIGUOUS: that could not be found out. */
+ONCE_API int once_mutate(struct once *o, struct once_db db, const struct once_mutation *in,
+                         once_mutation_fn *fn, void *ctx,
+                         struct once_mutation_answer *ret_answer);
+
+/* Compare-and-set: fn reads a version, writes "where version = ..." and returns ONCE_VERSION_LOST if
+ * that met no row, to be called again after a pause that grows; anything else is returned as it is.
+ * `tries` at most, from 1; attempts are counted from 0. */
+#define ONCE_VERSION_LOST 1
+typedef int once_version_fn(void *ctx, int attempt);
+ONCE_API int once_with_version_retry(int tries, once_version_fn *fn, void *ctx);
+
 /* ---- runs: work that is triggered here and done by whoever works on its queue ----
  *
  *     struct once_config config = ONCE_CONFIG_INIT;
@@ -522,12 +618,47 @@ typedef void once_say_fn(void *ctx, const char *text);
 
 #define ONCE_MIGRATE_PRINT                                                                     \
     1u /* change nothing: say the SQL for those who apply it themselves */
+#define ONCE_MIGRATE_MUTATIONS 2u /* the markers of mutations, and nothing else */
 
 /* Brings the schema of a ledger up to date and says what it did, a line at a time. Opening does
  * this, too, unless the URL says migrate=no; this is for a user who may change the schema when
  * those who work with it may not. Again does nothing; many may do it at once. */
 ONCE_API int once_migrate(const char *ledger, unsigned flags, once_say_fn *say, void *ctx,
                           struct once_error *reterr);
+
+/* The same for markers, in the user's own database, which `ledger` names; that it is a ledger, too, is
+ * not needed. once_migrate() with ONCE_MIGRATE_MUTATIONS has the defaults. A table that is there is
+ * never changed: other partitions are ONCE_EUNSUPPORTED. */
+struct once_marker_settings {
+    size_t size;
+    int64_t ttl_ms;     /* how long a marker counts; 0: as it is, at first an hour */
+    int64_t partitions; /* PostgreSQL: by hash of the user; 0: none, -1: as they are */
+};
+#define ONCE_MARKER_SETTINGS_INIT                                                              \
+    {                                                                                          \
+        .size = sizeof(struct once_marker_settings), .partitions = -1                          \
+    }
+ONCE_API int once_migrate_mutations(const char *ledger, unsigned flags,
+                                    const struct once_marker_settings *settings,
+                                    once_say_fn *say, void *ctx, struct once_error *reterr);
+
+struct once_markers {
+    int installed;  /* 0: the rest is 0 */
+    int64_t ttl_ms; /* how long a marker counts */
+    int64_t
+        oldest_ms; /* how long ago the oldest that is still there has expired; 0: none has */
+    uint64_t reserved[4];
+};
+
+/* What is known of markers in the database of the ledger. ONCE_EUNSUPPORTED: there is no ledger, or a
+ * daemon has it. */
+ONCE_API int once_markers(struct once *o, struct once_markers *ret_markers,
+                          struct once_error *reterr);
+
+/* Removes up to at_most markers that have expired; *ret_removed may be NULL. Handles that stay open do
+ * so by themselves, unless sweep_ms is 0. ONCE_EUNSUPPORTED: as above, or none are installed. */
+ONCE_API int once_sweep_markers(struct once *o, uint64_t at_most, uint64_t *ret_removed,
+                                struct once_error *reterr);
 
 /* What a plane says of itself: version, persistence, what it may lose. The texts are valid inside
  * the call of `tell` only, which may not call once_ functions. */

@@ -309,6 +309,36 @@ static void check_records(struct doctor *d, struct finding *f)
     }
 }
 
+/* Expired ones count as absent: a sweep that lags costs space, and is a sign. */
+static void check_markers(struct doctor *d, struct finding *f)
+{
+    struct once_markers m;
+    struct once_error error;
+    char ttl[DURATION_TEXT_BYTES], oldest[DURATION_TEXT_BYTES];
+    const int64_t late_ms = 60000;
+    int r = once_markers(d->once, &m, &error);
+    if (r == ONCE_EUNSUPPORTED) {
+        found(f, LEVEL_OK, "seen to by whoever has the ledger");
+        return;
+    }
+    if (r < 0) {
+        found(f, LEVEL_FAIL, "cannot be looked at: %s", error.text);
+        advise(f, "may this user read and delete from once_mutations?");
+        return;
+    }
+    if (!m.installed) {
+        found(f, LEVEL_OK, "not installed; for mutations: once migrate --mutations");
+        return;
+    }
+    found(f, LEVEL_OK, "each counts for %s; none is expired", format_duration(m.ttl_ms, ttl));
+    if (!m.oldest_ms) return;
+    found(f, m.oldest_ms > late_ms ? LEVEL_WARN : LEVEL_OK,
+          "each counts for %s; the oldest that is there has expired %s ago", ttl,
+          format_duration(m.oldest_ms, oldest));
+    if (m.oldest_ms <= late_ms) return;
+    advise(f, "nobody sweeps, or not fast enough: once sweep --markers");
+}
+
 /* ---- what the planes say of themselves ---- */
 
 struct hearing {
@@ -391,6 +421,7 @@ static const struct {
     { "ledger", NEEDS_PLANES, check_open },
     { "claim", NEEDS_ONCE, check_claim },
     { "records", NEEDS_ONCE, check_records },
+    { "markers", NEEDS_ONCE, check_markers },
     { "clock", NEEDS_NOTHING, check_clock },
 };
 

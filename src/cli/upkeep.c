@@ -2,16 +2,25 @@
 #include "cli/commands.h"
 #include "cli/format.h"
 
+enum { SWEEP_MARKERS, SWEEP_END };
+
+static const struct option sweep_options[] = {
+    [SWEEP_MARKERS] = { "markers", .kind = OPTION_FLAG,
+                        .help = "markers of mutations that have expired, instead" },
+    [SWEEP_END] = { 0 },
+};
+
 static int sweep_run(struct cli *cli, const struct args *args)
 {
-    (void)args;
+    bool markers = args->values[SWEEP_MARKERS].given;
     struct once_config config = ONCE_CONFIG_INIT;
     struct once_error error;
     struct once *once;
     uint64_t removed;
     int status = cli_open(cli, &config, &once);
     if (status) return status;
-    int r = once_sweep(once, UINT64_MAX, &removed, &error);
+    int r = markers ? once_sweep_markers(once, UINT64_MAX, &removed, &error)
+                    : once_sweep(once, UINT64_MAX, &removed, &error);
     once_close(once);
     if (r < 0) return cli_fail(cli, r, error.text);
     if (cli->json)
@@ -23,6 +32,7 @@ static int sweep_run(struct cli *cli, const struct args *args)
 const struct command sweep_command = {
     .name = "sweep",
     .summary = "Remove what is past its retention",
+    .options = sweep_options,
     .details =
         "Such records already count as absent; this gives their space back. Long-running\n"
         "processes do it by themselves. Safe at any time, and while others work.\n",

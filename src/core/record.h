@@ -38,6 +38,12 @@ static inline bool token_eq(const struct token *a, const struct token *b)
     return diff == 0;
 }
 
+static inline bool token_is_set(const struct token *t)
+{
+    static const struct token none;
+    return !token_eq(t, &none);
+}
+
 enum record_state { RECORD_PENDING = 1, RECORD_DONE = 2 };
 
 struct record {

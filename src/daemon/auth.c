@@ -24,6 +24,7 @@ static const unsigned rights_of[VERBS] = {
     [VERB_RUN_CHANGE] = BIT(RIGHT_CHANGE),
     [VERB_RUN_RESET] = BIT(RIGHT_CHANGE),
     [VERB_RUN_LEASE] = BIT(RIGHT_WORK), /* and to end what was leased */
+    [VERB_MUTATION] = BIT(RIGHT_MUTATE),
 };
 
 /* ---- the file ---- */

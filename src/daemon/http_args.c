@@ -20,6 +20,7 @@ enum member_kind {
     MEMBER_BYTES, /* struct bytes: text, or {"base64": "..."} */
     MEMBER_TOKEN, /* struct token */
     MEMBER_OWN,   /* as MEMBER_TOKEN, made by who asks: not all zero, which stands for none */
+    MEMBER_BEGUN, /* as MEMBER_TOKEN, or empty: all zero */
     MEMBER_VALUE, /* as MEMBER_BYTES, or null */
     MEMBER_FLAG,  /* bool */
     MEMBER_SEEN,  /* uint64_t, and it is waited for */
@@ -89,6 +90,38 @@ static const struct member list_parameters[] = {
     { "scope", MEMBER_BYTES, AT(scope) },
     { "cursor", MEMBER_BYTES, AT(cursor) },
     { "limit", MEMBER_COUNT, AT(call.limit) },
+    { 0 },
+};
+
+#define MUTATION_MEMBERS                                                                       \
+    { "user_id", MEMBER_BYTES, AT(mutation.mutation.user), .required = true },                 \
+        { "request_id", MEMBER_BYTES, AT(mutation.mutation.request), .required = true },       \
+        { "method", MEMBER_BYTES, AT(mutation.mutation.method) },                              \
+    {                                                                                          \
+        "fingerprint", MEMBER_BYTES, AT(mutation.mutation.fingerprint)                         \
+    }
+
+static const struct member mutation_begin_members[] = {
+    MUTATION_MEMBERS,
+    { "epoch", MEMBER_BYTES, AT(mutation.epoch) },
+    { "lease_ms", MEMBER_MS, AT(mutation.lease_ms) },
+    { "wait_ms", MEMBER_MS, AT(mutation.wait_ms) },
+    { "token", MEMBER_OWN, AT(mutation.token) },
+    { 0 },
+};
+
+static const struct member mutation_complete_members[] = {
+    MUTATION_MEMBERS,
+    { "token", MEMBER_BEGUN, AT(mutation.token), .required = true },
+    { "response", MEMBER_VALUE, AT(value), .required = true },
+    { "epoch", MEMBER_BYTES, AT(mutation.epoch) },
+    { "retain_ms", MEMBER_MS, AT(mutation.retain_ms) },
+    { 0 },
+};
+
+static const struct member mutation_abort_members[] = {
+    MUTATION_MEMBERS,
+    { "token", MEMBER_BEGUN, AT(mutation.token), .required = true },
     { 0 },
 };
 
@@ -180,6 +213,18 @@ static int take_bytes(const struct member *m, struct http_input *in, const struc
     return 0;
 }
 
+static int take_token(const struct member *m, struct http_input *in, const struct json *j,
+                      const struct json_node *n, void *at, struct err *reterr)
+{
+    bool is_text = n->kind == JSON_KIND_STRING;
+    return set_token(m, is_text ? string_of(in, j, n) : bytes_str(""), at, reterr);
+}
+
+static bool is_empty_string(const struct json *j, const struct json_node *n)
+{
+    return n->kind == JSON_KIND_STRING && json_text(j, n).len == 0;
+}
+
 static int take_node(const struct member *m, struct http_input *in, const struct json *j,
                      const struct json_node *n, struct http_args *ret, struct err *reterr)
 {
@@ -189,8 +234,9 @@ static int take_node(const struct member *m, struct http_input *in, const struct
     case MEMBER_COUNT:
         return set_number(m, n->kind == JSON_KIND_INTEGER ? n->number : -1, at, reterr);
     case MEMBER_TOKEN:
-        return set_token(m, n->kind == JSON_KIND_STRING ? string_of(in, j, n) : bytes_str(""),
-                         at, reterr);
+        return take_token(m, in, j, n, at, reterr);
+    case MEMBER_BEGUN:
+        return is_empty_string(j, n) ? 0 : take_token(m, in, j, n, at, reterr);
     case MEMBER_OWN:
         return set_own(m, n->kind == JSON_KIND_STRING ? string_of(in, j, n) : bytes_str(""), at,
                        reterr);
@@ -447,4 +493,41 @@ int http_parse_list(struct http_door *d, struct http_input *in, struct http_args
     if (!r && ret->scope.len && !bytes_eq(ret->scope, ret->call.key.scope))
         return err_set(reterr, ERR_INVALID, "invalid cursor: it is of another scope");
     return r;
+}
+
+/* ---- mutations ---- */
+
+static int parse_mutation(struct http_door *d, struct http_input *in, enum mutation_step step,
+                          const struct member *members, struct http_args *ret,
+                          struct err *reterr)
+{
+    static const struct mutation_args asked = MUTATION_ARGS_INIT;
+    int r = start(in, VERB_MUTATION, ret, reterr);
+    ret->mutation = asked;
+    ret->mutation.step = step;
+    ret->mutation.env = in->env;
+    http_take_preferred_wait(&in->request, &ret->mutation.wait_ms);
+    if (!r) r = take_query(d, in, none, ret, reterr);
+    if (!r) r = take_body(d, in, members, ret, reterr);
+    ret->mutation.response = ret->value;
+    ret->mutation.has_response = ret->value_kept;
+    return r;
+}
+
+int http_parse_mutation_begin(struct http_door *d, struct http_input *in, struct http_args *ret,
+                              struct err *reterr)
+{
+    return parse_mutation(d, in, MUTATION_BEGIN, mutation_begin_members, ret, reterr);
+}
+
+int http_parse_mutation_complete(struct http_door *d, struct http_input *in,
+                                 struct http_args *ret, struct err *reterr)
+{
+    return parse_mutation(d, in, MUTATION_COMPLETE, mutation_complete_members, ret, reterr);
+}
+
+int http_parse_mutation_abort(struct http_door *d, struct http_input *in, struct http_args *ret,
+                              struct err *reterr)
+{
+    return parse_mutation(d, in, MUTATION_ABORT, mutation_abort_members, ret, reterr);
 }

@@ -10,7 +10,8 @@
 
 struct http_args {
     struct call_args call;
-    struct bytes value;         /* publish */
+    struct mutation_args mutation; /* those of mutations: this, and not the call */
+    struct bytes value;            /* publish; complete */
     bool value_kept;            /* publish: null means that it was done and no answer is kept */
     bool meta;                  /* all but list: everything that is known is wanted */
     bool polls;                 /* peek: not before it is something else than call.seen */
@@ -24,7 +25,8 @@ enum { HTTP_LIST_DEFAULT = 100, HTTP_LIST_MAX = 1000 };
 typedef int http_parse(struct http_door *d, struct http_input *in, struct http_args *ret,
                        struct err *reterr);
 http_parse http_parse_claim, http_parse_publish, http_parse_release, http_parse_renew,
-    http_parse_peek, http_parse_forget, http_parse_list;
+    http_parse_peek, http_parse_forget, http_parse_list, http_parse_mutation_begin,
+    http_parse_mutation_complete, http_parse_mutation_abort;
 
 /* Prefer: wait=SECONDS, if it is there. */
 void http_take_preferred_wait(const struct http_request *request, int64_t *wait_ms);

@@ -175,6 +175,30 @@ int http_ask_run(struct http_exchange *x, struct run_args *args, struct err *ret
     return r;
 }
 
+static void mutation_over(struct mutation_call *call, void *ctx)
+{
+    struct http_exchange *x = ctx;
+    x->mutation = NULL;
+    if (x->session) {
+        x->route->mutation_done(x, call);
+        return;
+    }
+    mutation_call_unheard(call);
+    exchange_free(x);
+}
+
+int http_ask_mutation(struct http_exchange *x, struct mutation_args *args, struct err *reterr)
+{
+    args->done = mutation_over;
+    args->ctx = x;
+    if (x->session->conn->peer_ended) args->wait_ms = 0; /* H2 */
+    x->begins = args->step == MUTATION_BEGIN;
+    x->may_wait = args->wait_ms > 0;
+    int r = engine_mutation(x->door->engine, args, &x->mutation, reterr);
+    if (!r) http_asked(x);
+    return r;
+}
+
 void http_ask_at_most(struct http_exchange *x, int64_t ms)
 {
     timer_set(x->door->loop, &x->timer, x->door->loop->now_ms + ms);
@@ -367,6 +391,7 @@ static void cancel(struct http_exchange *x)
 {
     if (x->call) call_cancel(x->call);
     if (x->run) run_call_cancel(x->run);
+    if (x->mutation) mutation_call_cancel(x->mutation);
     if (x->batch) http_batch_cancel(x->batch);
 }
 
@@ -381,7 +406,7 @@ static void on_cancel(struct conn *c)
     struct http_exchange *x = session_of(c)->exchange;
     if (!x) return;
     enum verb verb = x->route->verb;
-    if (verb == VERB_CLAIM || verb == VERB_RUN_PUT || x->may_wait) cancel(x);
+    if (verb == VERB_CLAIM || verb == VERB_RUN_PUT || x->begins || x->may_wait) cancel(x);
 }
 
 /* What is to be changed is changed, although nobody will hear of it. */

@@ -14,7 +14,8 @@
  *   H5 A page in somebody's browser cannot make it ask here: see http_browser.c.
  *   H6 What H2 says of claims counts for triggers and leases of runs: a lease that waits is
  *      canceled, runs that were leased for somebody who is gone are given back unused. A trigger
- *      that was not told to wait is finished for a peer that has only stopped sending. */
+ *      that was not told to wait is finished for a peer that has only stopped sending. A mutation
+ *      that was begun for somebody who is gone is given back, too; unless the token was the caller's. */
 #ifndef DAEMON_HTTP_DOOR_H
 #define DAEMON_HTTP_DOOR_H
 

@@ -4,6 +4,7 @@
 #include "base/check.h"
 #include "daemon/http_claims.h"
 #include "daemon/http_health.h"
+#include "daemon/http_mutations.h"
 #include "daemon/http_runs.h"
 #include "proto/exposition.h"
 
@@ -58,6 +59,15 @@ const struct http_route http_routes[] = {
     { HTTP_POST, "/v1/runs/{id}/heartbeat", http_heartbeat, .run_done = http_run_answer,
       .verb = VERB_RUN_LEASE, .takes = HTTP_CONTENT_JSON,
       .summary = "Extend the lease of a run" },
+    { HTTP_POST, "/v1/mutations/begin", http_mutation_begin,
+      .mutation_done = http_mutation_answer, .verb = VERB_MUTATION, .takes = HTTP_CONTENT_JSON,
+      .summary = "Begin a mutation, or get the response of one that is done" },
+    { HTTP_POST, "/v1/mutations/complete", http_mutation_complete,
+      .mutation_done = http_mutation_answer, .verb = VERB_MUTATION, .takes = HTTP_CONTENT_JSON,
+      .summary = "Keep the response of a mutation that was committed" },
+    { HTTP_POST, "/v1/mutations/abort", http_mutation_abort,
+      .mutation_done = http_mutation_answer, .verb = VERB_MUTATION, .takes = HTTP_CONTENT_JSON,
+      .summary = "A mutation was rolled back: the next one may begin" },
     { HTTP_GET, "/livez", http_livez, .open = true, .summary = "Does the daemon turn?" },
     { HTTP_GET, "/readyz", http_readyz, http_readyz_done, .open = true,
       .summary = "Can it answer, and if not, why?" },

@@ -6,6 +6,7 @@
 #ifndef DAEMON_HTTP_ROUTES_H
 #define DAEMON_HTTP_ROUTES_H
 
+#include "engine/mutation.h"
 #include "engine/runs.h"
 #include "proto/http.h"
 
@@ -15,6 +16,7 @@ struct http_input;
 typedef void http_handler(struct http_exchange *x, struct http_input *in);
 typedef void http_done(struct http_exchange *x, struct call *call);
 typedef void http_run_done(struct http_exchange *x, struct run_call *call);
+typedef void http_mutation_done(struct http_exchange *x, struct mutation_call *call);
 
 /* What a body may be. */
 enum http_content {
@@ -30,11 +32,12 @@ struct http_route {
     const char *path; /* "{name}" stands for one segment, which is unescaped */
     http_handler *handle;
     http_done *done; /* answers what came of its call, errors too; NULL: it asks for none */
-    http_run_done *run_done; /* the same, of a question about runs */
-    bool open;               /* needs no token */
-    bool metrics;            /* a token has to allow this, and no verb */
+    http_run_done *run_done;           /* the same, of a question about runs */
+    http_mutation_done *mutation_done; /* or about mutations */
+    bool open;                         /* needs no token */
+    bool metrics;                      /* a token has to allow this, and no verb */
     enum verb verb; /* what a token has to allow, unless it is open; {scope} says where, or, if
-                       it is about runs, the env */
+                       it is about runs or mutations, the env */
     enum http_content takes;
     bool gives_raw;    /* a value as application/octet-stream, if that is preferred */
     const char *gives; /* the type of its answer; NULL: JSON */

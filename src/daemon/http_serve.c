@@ -57,7 +57,7 @@ static struct bytes scope_of(struct http_exchange *x, const struct http_input *i
     return (struct bytes){ 0 };
 }
 
-/* Where runs are meant: as it says, or as its token does, if that is good for one alone. */
+/* Where runs and mutations are meant: as it says, or as its token does, if that is good for one alone. */
 static struct bytes env_of(const struct http_exchange *x, const struct http_input *in)
 {
     struct bytes said = http_known_field(&in->request, HTTP_ONCE_ENV);
@@ -69,12 +69,12 @@ static struct bytes env_of(const struct http_exchange *x, const struct http_inpu
 static bool is_allowed(struct http_exchange *x, struct http_input *in)
 {
     struct auth *auth = x->door->auth;
-    bool runs = verb_is_run(x->route->verb);
-    if (auth_may(auth, &in->grant, x->route->verb, runs ? in->env : scope_of(x, in)))
-        return true;
+    enum verb verb = x->route->verb;
+    bool of_env = verb_is_run(verb) || verb == VERB_MUTATION;
+    if (auth_may(auth, &in->grant, verb, of_env ? in->env : scope_of(x, in))) return true;
     return refuse(x, 403, "forbidden",
-                  runs ? "the token does not allow this in this env"
-                       : "the token does not allow this verb in this scope");
+                  of_env ? "the token does not allow this in this env"
+                         : "the token does not allow this verb in this scope");
 }
 
 /* Open to everybody, but not everything is shown to everybody. */

@@ -34,7 +34,8 @@ struct http_input {
     size_t body_bytes;
     struct http_match match;
     struct grant grant; /* of who asks; zeroed: nobody had to say */
-    struct bytes env;   /* of what is about runs: where, and the grant was checked for it */
+    struct bytes
+        env; /* of what is about runs or mutations: where, and the grant was checked for it */
 };
 
 struct http_exchange {
@@ -44,6 +45,7 @@ struct http_exchange {
     const struct http_route *route; /* NULL: there is none */
     struct call *call;              /* NULL: the engine is not asked */
     struct run_call *run;           /* or this */
+    struct mutation_call *mutation; /* or this */
     struct http_batch *batch;       /* or these; see http_batch.c */
     struct timer timer;             /* cancels the call */
     unsigned methods;               /* that its path has, as bits */
@@ -51,6 +53,7 @@ struct http_exchange {
     bool trusted;                   /* may see what planes say of themselves */
     bool callers_token;             /* a claim that is not ours to give back */
     bool leases;                    /* runs, which are given back if nobody hears of them */
+    bool begins;                    /* a mutation, which is, too */
     unsigned statuses;              /* of the runs that are listed; 0: any */
     bool keep_alive, head;
     bool raw;               /* the value is wanted as it is, not within JSON */
@@ -87,6 +90,8 @@ int http_ask_again(struct http_exchange *x, struct call_args *args,
 void http_ask_at_most(struct http_exchange *x, int64_t ms); /* then cancel it */
 /* The same about runs: route->run_done is called. */
 int http_ask_run(struct http_exchange *x, struct run_args *args, struct err *reterr);
+/* The same about mutations: route->mutation_done is called. */
+int http_ask_mutation(struct http_exchange *x, struct mutation_args *args, struct err *reterr);
 void http_asked(struct http_exchange *x);         /* the answer will come later */
 void http_exchange_end(struct http_exchange *x);  /* it is answered */
 void http_exchange_drop(struct http_exchange *x); /* nobody waits for the answer */

@@ -107,12 +107,21 @@ static void write_build(struct reading *r, const struct family *f)
     write_labeled(r, f, "version", once_version(), 1);
 }
 
+/* Those behind `lost` are of other verbs. */
+static void write_outcomes(struct reading *r, const struct family *f, const uint64_t *counts)
+{
+    for (int o = 1; o < OUTCOME_LOST; o++)
+        write_labeled(r, f, "outcome", outcome_name((enum outcome)o), counts[o]);
+}
+
 static void write_claims(struct reading *r, const struct family *f)
 {
-    for (int o = 1; o <= OUTCOMES; o++)
-        if (o < OUTCOME_LOST) /* those behind are of other verbs */
-            write_labeled(r, f, "outcome", outcome_name((enum outcome)o),
-                          r->engine.outcomes[o]);
+    write_outcomes(r, f, r->engine.outcomes);
+}
+
+static void write_mutations(struct reading *r, const struct family *f)
+{
+    write_outcomes(r, f, r->engine.mutations);
 }
 
 /* What callers can ask; the rest is the engine's own. */
@@ -166,6 +175,19 @@ static void write_oldest(struct reading *r, const struct family *f)
 static void write_lag(struct reading *r, const struct family *f)
 {
     exposition_histogram(r->out, f->name, NULL, &r->runs.drain_lag, &histogram_us);
+}
+
+/* ---- of markers ---- */
+
+static void write_cleanup(struct reading *r, const struct family *f)
+{
+    exposition_histogram(r->out, f->name, NULL, &r->engine.markers_batches, &histogram_us);
+}
+
+static void write_expired(struct reading *r, const struct family *f)
+{
+    if (r->engine.markers_installed)
+        exposition_sample(r->out, f->name, NULL, r->engine.markers_oldest_ms, f->per_unit);
 }
 
 static void write_waits(struct reading *r, const struct family *f)
@@ -304,6 +326,13 @@ static const struct family families[] = {
     { "once_wait_duration_seconds", EXPOSITION_HISTOGRAM,
       "The same, of claims that waited for somebody else", write_waits, 0, 1 },
 
+    { "once_mutations_total", EXPOSITION_COUNTER,
+      "Mutations that were begun at the replay cache, by outcome", write_mutations, 0, 1 },
+    COUNTER("once_mutations_degraded_total", engine.mutations_degraded,
+            "Steps of mutations that coord had no part in: the database decides"),
+    COUNTER("once_mutations_stale_total", engine.mutations_stale,
+            "Responses that were not replayed: of another epoch of the database"),
+
     { "once_triggers_total", EXPOSITION_COUNTER, "Triggers that were answered, by outcome",
       write_triggers, 0, 1 },
     { "once_gate_decisions_total", EXPOSITION_COUNTER,
@@ -336,6 +365,15 @@ static const struct family families[] = {
     COUNTER("once_leased_runs_total", runs.leased, "Runs handed out to workers"),
     COUNTER("once_returned_runs_total", runs.returned,
             "Runs given back because who had asked for them was gone"),
+
+    COUNTER("idempotency_cleanup_rows_total", engine.markers_swept,
+            "Markers of mutations removed after they had expired"),
+    { "idempotency_cleanup_batch_duration_seconds", EXPOSITION_HISTOGRAM,
+      "How long a batch of them took", write_cleanup, 0, 1 },
+    { "idempotency_oldest_expired_age_seconds", EXPOSITION_GAUGE,
+      "How long ago the oldest marker that was still there had expired, when it was looked for "
+      "last",
+      write_expired, 0, 1000 },
 
     { "once_records", EXPOSITION_GAUGE, "Records by state, as they were counted last",
       write_records, 0, 1 },

@@ -73,7 +73,7 @@ static void ask_send(struct ask *a)
 
 static bool is_asked(const struct ask *a)
 {
-    return a->call || a->run_call;
+    return a->call || a->run_call || a->mutation;
 }
 
 /* Answers that waited for the one in front of them, or for room. */
@@ -296,6 +296,19 @@ static void ask_about_run(struct resp_session *s, const struct resp_command *in,
         answer_at_once(s, in, say_ok);
 }
 
+static void ask_about_mutation(struct resp_session *s, const struct resp_command *in,
+                               const struct resp_entry *e)
+{
+    struct resp_mutation mutation;
+    struct err err;
+    if (e->parse_mutation(in, &mutation, &err) < 0)
+        say_failed(s, &err);
+    else if (!auth_may(s->door->auth, &s->grant, VERB_MUTATION, mutation.args.env))
+        answer_at_once(s, in, resp_say_noperm);
+    else if (resp_mutate(s, &mutation, &err) < 0)
+        say_failed(s, &err);
+}
+
 static void run_command(struct resp_session *s, const struct resp_command *in)
 {
     const struct resp_entry *e = resp_find(in->args[0]);
@@ -310,6 +323,8 @@ static void run_command(struct resp_session *s, const struct resp_command *in)
         answer_at_once(s, in, e->answer);
     else if (e->parse_run)
         ask_about_run(s, in, e);
+    else if (e->parse_mutation)
+        ask_about_mutation(s, in, e);
     else
         run_parsed(s, in, e);
 }
@@ -385,6 +400,7 @@ static void cancel_listed(struct list *asks, bool (*which)(const struct ask *))
         if (!which(a)) continue;
         if (a->call) call_cancel(a->call);
         if (a->run_call) run_call_cancel(a->run_call);
+        if (a->mutation) mutation_call_cancel(a->mutation);
     }
 }
 

@@ -18,7 +18,8 @@
  *      is watched is nobody's claim: it ends with the connection and holds up no shutdown.
  *   D7 Questions about runs follow the same rules: a PULL is what a claim is to D2, and what was
  *      leased for somebody who has gone is given back; everything else is done, heard or not. With
- *      RAW they are answered at once and told by a push, as a WATCH is. */
+ *      RAW they are answered at once and told by a push, as a WATCH is.
+ *   D8 MUTATION.BEGIN is what a claim is to D2 and D5; COMPLETE and ABORT are done, heard or not. */
 #ifndef DAEMON_RESP_DOOR_H
 #define DAEMON_RESP_DOOR_H
 
@@ -27,6 +28,7 @@
 #include "daemon/conn.h"
 #include "daemon/resp_args.h"
 #include "daemon/resp_run_args.h"
+#include "engine/mutation.h"
 
 enum { RESP_ARGS_MAX = 1024, RESP_INLINE_BYTES_MAX = 64 * 1024, RESP_NAME_BYTES_MAX = 64 };
 

@@ -1,7 +1,7 @@
 /* resp_session.h - what a RESP connection remembers, and its commands as a table.
  *
- * To add a command: a row in resp_table.c with one of `answer` (what can be said at once), `parse` and
- * `parse_run` (what the engine is asked), and a case in tests/e2e/serve.sh. */
+ * To add a command: a row in resp_table.c with one of `answer` (what can be said at once), `parse`,
+ * `parse_run` and `parse_mutation` (what the engine is asked), and a case in tests/e2e/serve.sh. */
 #ifndef DAEMON_RESP_SESSION_H
 #define DAEMON_RESP_SESSION_H
 
@@ -23,6 +23,16 @@ struct resp_session {
     char *name;         /* CLIENT SETNAME; NULL: none */
 };
 
+/* ONCE.MUTATION.*, and how it is answered. */
+struct resp_mutation {
+    struct mutation_args args;
+    bool omit; /* COMPLETE: it was done, but the response is not kept */
+    bool meta;
+};
+
+typedef int resp_mutation_parse(const struct resp_command *in, struct resp_mutation *ret,
+                                struct err *reterr);
+
 typedef void resp_answer(struct resp_session *s, const struct resp_command *in,
                          struct resp_writer *w);
 
@@ -35,6 +45,7 @@ struct resp_entry {
     const char *usage, *summary;
     bool for_strangers; /* before AUTH, too */
     resp_run_parse *parse_run;
+    resp_mutation_parse *parse_mutation;
 };
 
 /* How a question about runs is answered. */
@@ -48,8 +59,9 @@ struct ask {
     struct link link;
     struct resp_session *session; /* NULL: nobody waits for the answer */
     struct resp_door *door;
-    struct call *call; /* one of the two is asked; none: `reply` is the answer */
+    struct call *call; /* one of the three is asked; none: `reply` is the answer */
     struct run_call *run_call;
+    struct mutation_call *mutation;
     enum verb verb;
     bool grants; /* what somebody who has gone should not be given */
     bool may_wait, meta, callers_token;
@@ -108,6 +120,11 @@ int resp_run(struct resp_session *s, struct resp_run *in, struct err *reterr);
 void resp_calls_room(struct resp_session *s);                  /* pushes what waited for room */
 bool resp_call_forget(struct resp_session *s, int64_t raw_id); /* false: there is none */
 void resp_calls_drop(struct resp_session *s);                  /* nobody is there to be told */
+
+/* resp_mutations.c */
+resp_mutation_parse resp_parse_mutation_begin, resp_parse_mutation_complete,
+    resp_parse_mutation_abort;
+int resp_mutate(struct resp_session *s, struct resp_mutation *in, struct err *reterr);
 
 /* resp_watch.c */
 int resp_watch(struct resp_session *s, struct ask_args *args, struct err *reterr);

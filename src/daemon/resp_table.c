@@ -3,6 +3,7 @@
 
 #define OWNED "scope key token"
 #define RAW " [RAW id]"
+#define MUTATION " [METHOD method] [FP fingerprint] [ENV env] [META]"
 
 const struct resp_entry resp_table[] = {
     { "ONCE.CLAIM", 3, 15, true, NULL, resp_parse_claim,
@@ -78,6 +79,28 @@ const struct resp_entry resp_table[] = {
       .parse_run = resp_parse_beat,
       .usage = "id token [LEASE ms] [ENV env]" RAW,
       .summary = "Stay the one who works on a run" },
+    { .name = "ONCE.MUTATION.BEGIN",
+      .args_min = 3,
+      .args_max = 18,
+      .writes = true,
+      .parse_mutation = resp_parse_mutation_begin,
+      .usage = "user-id request-id" MUTATION " [EPOCH epoch] [LEASE ms] [WAIT ms] "
+               "[TOKEN token]",
+      .summary = "Begin a mutation, or get the response of one that is done" },
+    { .name = "ONCE.MUTATION.COMPLETE",
+      .args_min = 5,
+      .args_max = 17,
+      .writes = true,
+      .parse_mutation = resp_parse_mutation_complete,
+      .usage = "user-id request-id token response" MUTATION " [EPOCH epoch] [RETAIN ms] [OMIT]",
+      .summary = "Keep the response of a mutation that was committed" },
+    { .name = "ONCE.MUTATION.ABORT",
+      .args_min = 4,
+      .args_max = 11,
+      .writes = true,
+      .parse_mutation = resp_parse_mutation_abort,
+      .usage = "user-id request-id token" MUTATION,
+      .summary = "A mutation was rolled back: the next one may begin" },
     { "PING", 1, 2, false, resp_ping, NULL, "[message]", "Is anybody there?" },
     { "ECHO", 2, 2, false, resp_echo, NULL, "message", "The same back" },
     { "HELLO", 1, 7, false, resp_hello, NULL, "[2|3 [AUTH username token] [SETNAME name]]",
@@ -161,7 +184,8 @@ static void write_docs(struct resp_writer *w, const struct resp_entry *e)
     resp_text(w, "summary");
     resp_text(w, e->summary);
     resp_text(w, "group");
-    resp_text(w, e->parse || e->parse_run ? "once" : "connection");
+    bool asks = e->parse || e->parse_run || e->parse_mutation;
+    resp_text(w, asks ? "once" : "connection");
     resp_text(w, "usage");
     resp_text(w, e->usage);
 }

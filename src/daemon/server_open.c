@@ -73,6 +73,7 @@ static int open_planes(struct server *s, const struct server_config *config, str
                                     .waiters_max = config->waiters_max,
                                     .patience_ms = config->patience_ms,
                                     .sweep_ms = config->sweep_ms,
+                                    .markers_ms = config->sweep_ms ? ENGINE_MARKERS_MS : 0,
                                     .runs = &runs };
     return engine_open(s->store, &s->env, &engine, &s->engine, reterr);
 }

@@ -44,7 +44,8 @@ static const struct {
     RIGHT_LIST(RIGHT_BIT) /* those first, in their order */
     { "read", BIT(RIGHT_PEEK) | BIT(RIGHT_SCAN) | BIT(RIGHT_RUNS) },
     { "write", BIT(RIGHT_CLAIM) | BIT(RIGHT_PUBLISH) | BIT(RIGHT_RENEW) | BIT(RIGHT_RELEASE) |
-                   BIT(RIGHT_TRIGGER) | BIT(RIGHT_CHANGE) | BIT(RIGHT_WORK) },
+                   BIT(RIGHT_TRIGGER) | BIT(RIGHT_CHANGE) | BIT(RIGHT_WORK) |
+                   BIT(RIGHT_MUTATE) },
     { "all", BIT(RIGHTS) - 1 },
 };
 #undef RIGHT_BIT
@@ -82,7 +83,8 @@ int rights_parse(struct bytes text, unsigned *ret_rights, struct err *reterr)
             return err_set(
                 reterr, ERR_INVALID,
                 "'%.*s' is not a verb: claim, publish, renew, release, peek, "
-                "forget, scan, metrics, trigger, runs, change, work; or read, write, all",
+                "forget, scan, metrics, trigger, runs, change, work, mutate; or read, write, "
+                "all",
                 (int)(word.len < 32 ? word.len : 32), (const char *)word.data);
         rights |= bits;
     } while (text.len);

@@ -40,7 +40,8 @@ enum {
     X(RIGHT_TRIGGER, "trigger")                                                                \
     X(RIGHT_RUNS, "runs")                                                                      \
     X(RIGHT_CHANGE, "change")                                                                  \
-    X(RIGHT_WORK, "work")
+    X(RIGHT_WORK, "work")                                                                      \
+    X(RIGHT_MUTATE, "mutate")
 
 #define RIGHT_ENUM(id, name) id,
 enum right { RIGHT_LIST(RIGHT_ENUM) RIGHTS };
@@ -69,7 +70,7 @@ bool tokens_live(const struct tokens *t,
 /* ---- what one is good for ---- */
 
 /* "claim,publish"; also read (peek, scan, runs), write (claim, publish, renew, release, trigger,
- * change, work) and all. */
+ * change, work, mutate) and all. */
 int rights_parse(struct bytes text, unsigned *ret_rights, struct err *reterr);
 void rights_write(unsigned rights, struct buf *out);
 

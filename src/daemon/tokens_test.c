@@ -101,7 +101,7 @@ Test(rights, by_name_and_by_group)
     rights_are("claim", "claim");
     rights_are("scan,peek,scan", "peek,scan");
     rights_are("read", "peek,scan,runs");
-    rights_are("write", "claim,publish,renew,release,trigger,change,work");
+    rights_are("write", "claim,publish,renew,release,trigger,change,work,mutate");
     rights_are("all",
                "claim,publish,renew,release,peek,forget,scan,metrics,trigger,runs,change,"
                "work");

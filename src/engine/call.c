@@ -359,6 +359,10 @@ static int check_args(const struct engine *e, const struct call_args *a, struct 
     if (e->stopping) return err_set(reterr, ERR_CANCELED, "the handle is closing");
     if (a->verb == VERB_WATCH && !(e->store->caps & CAP_NOTIFY))
         return err_set(reterr, ERR_UNSUPPORTED, "this store cannot tell of changes: ask again");
+    if (a->verb == VERB_MARKERS_SWEEP && !(e->store->caps & CAP_MARKERS))
+        return err_set(
+            reterr, ERR_UNSUPPORTED,
+            "markers are swept where the ledger is: here is none, or a daemon has it");
     if (!verb_info[a->verb].keyed) return 0;
     int r = a->internal ? 0 : key_check(&a->key, reterr);
     if (r) return r;
@@ -366,7 +370,8 @@ static int check_args(const struct engine *e, const struct call_args *a, struct 
     if (a->verb == VERB_RENEW && a->in.lease_ms >= 0)
         return check_duration(a->in.lease_ms, "lease", reterr);
     size_t value_bytes = blob_bytes(a->in.value).len;
-    if (a->verb == VERB_PUBLISH && (int64_t)value_bytes > e->config.value_bytes_max)
+    if (a->verb == VERB_PUBLISH && !a->internal &&
+        (int64_t)value_bytes > e->config.value_bytes_max)
         return err_set(reterr, ERR_LIMIT,
                        "the value has %zu bytes; at most %lld are kept: publish without it",
                        value_bytes, (long long)e->config.value_bytes_max);
@@ -493,6 +498,8 @@ int engine_open(struct store *store, const struct store_env *env,
     task_init(&e->tell, tell_finished);
     task_init(&e->send, send_unsent);
     sweep_init(e);
+    mutations_init(e);
+    markers_init(e);
     if (waitlists_init(e) || leases_init(e) || runs_init(e)) {
         engine_free(e);
         return err_set(reterr, ERR_NOMEM, "out of memory opening the engine");
@@ -506,7 +513,9 @@ void engine_stop(struct engine *e)
     if (e->stopping) return;
     e->stopping = true;
     sweep_stop(e);
+    markers_stop(e);
     runs_stop(e);
+    mutations_stop(e);
     leases_stop(e);
     waitlists_stop(e);
     while (!list_empty(&e->calls))
@@ -516,7 +525,7 @@ void engine_stop(struct engine *e)
 bool engine_idle(const struct engine *e)
 {
     return e->in_flight == 0 && list_empty(&e->finished) && list_empty(&e->calls) &&
-           runs_idle(e);
+           runs_idle(e) && mutations_idle(e);
 }
 
 void engine_free(struct engine *e)
@@ -524,10 +533,12 @@ void engine_free(struct engine *e)
     if (!e) return;
     CHECK(engine_idle(e));
     sweep_stop(e);
+    markers_stop(e);
     task_stop(&e->tell);
     task_stop(&e->send);
     waitlists_fini(e);
     leases_fini(e);
+    mutations_fini(e);
     runs_fini(e);
     free(e);
 }

@@ -27,12 +27,14 @@ struct engine_config {
     size_t waiters_max;
     int64_t patience_ms; /* how long a failed publish, release or renew is tried again */
     int64_t sweep_ms;    /* between two sweeps; 0: never */
+    int64_t markers_ms;  /* the same, of markers */
     const struct runs_config *runs; /* NULL: the defaults; copied */
 };
+enum { ENGINE_MARKERS_MS = 5000 };
 #define ENGINE_CONFIG_INIT                                                                     \
     {                                                                                          \
         .value_bytes_max = VALUE_BYTES_MAX_DEFAULT, .waiters_max = 100000,                     \
-        .patience_ms = 5000, .sweep_ms = 60000                                                 \
+        .patience_ms = 5000, .sweep_ms = 60000, .markers_ms = ENGINE_MARKERS_MS                \
     }
 
 struct engine_stats {
@@ -41,7 +43,13 @@ struct engine_stats {
     uint64_t degraded; /* answers that coord had no part in */
     uint64_t failed;   /* calls that ended without an answer, the canceled ones apart */
     uint64_t canceled;
+    uint64_t mutations[OUTCOMES + 1]; /* begun, by outcome */
+    uint64_t mutations_degraded, mutations_stale; /* stale: of another epoch, and dropped */
     size_t waiters, held;
+    uint64_t markers_swept,
+        markers_oldest_ms; /* oldest: expired so long ago, at the last sweep */
+    bool markers_installed;
+    struct histogram markers_batches; /* how long those took that deleted something */
     /* How long calls took that got an answer: by verb, and those that had to wait apart. */
     struct histogram times[VERBS], waits;
 };

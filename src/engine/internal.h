@@ -22,8 +22,11 @@ struct engine {
     struct list unsent;   /* calls: leaders until the end of the turn */
     struct task send;
     struct map held; /* by owner token */
-    struct timer sweep_timer;
-    struct runs *runs; /* see runs_internal.h */
+    struct timer sweep_timer, markers_timer;
+    size_t markers_batch;                  /* so many are to be deleted at once */
+    struct runs *runs;                     /* see runs_internal.h */
+    struct list mutations, mutations_told; /* struct mutation_call */
+    struct task tell_mutations;
 };
 
 /* call.c - the life of a call.
@@ -102,8 +105,18 @@ void runs_stop(struct engine *e);
 bool runs_idle(const struct engine *e);
 void runs_fini(struct engine *e);
 
+/* mutation.c */
+void mutations_init(struct engine *e);
+void mutations_stop(struct engine *e);
+bool mutations_idle(const struct engine *e);
+void mutations_fini(struct engine *e);
+
 /* sweep.c */
 void sweep_init(struct engine *e);
 void sweep_stop(struct engine *e);
+
+/* markers.c */
+void markers_init(struct engine *e);
+void markers_stop(struct engine *e);
 
 #endif

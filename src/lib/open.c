@@ -61,6 +61,7 @@ static int open_engine(struct once *o, struct err *reterr)
                                     .waiters_max = (size_t)o->config.waiters_max,
                                     .patience_ms = o->config.patience_ms,
                                     .sweep_ms = o->config.sweep_ms,
+                                    .markers_ms = o->config.sweep_ms ? ENGINE_MARKERS_MS : 0,
                                     .runs = &runs };
     return engine_open(o->store, &o->env, &config, &o->engine, reterr);
 }

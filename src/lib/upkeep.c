@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-enum { LIST_PAGE = 256, SWEEP_PAGE = 1000 };
+enum { LIST_PAGE = 256, SWEEP_PAGE = 1000, MARKERS_PAGE = 50000 };
 
 /* A blocked call that takes what it needs from the op before the op goes away. */
 struct asking {
@@ -127,6 +127,61 @@ int once_sweep(struct once *o, uint64_t at_most, uint64_t *ret_removed,
     if (ret_removed) *ret_removed = removed;
     return 0;
 }
+
+/* ---- markers ---- */
+
+struct swept {
+    struct marker_stats markers;
+    size_t count;
+};
+
+static void take_swept(struct asking *a, struct op *op)
+{
+    *(struct swept *)a->into = (struct swept){ op->markers, op->count };
+}
+
+/* Without a limit it only looks. */
+static int ask_markers(struct once *o, size_t limit, struct swept *ret,
+                       struct once_error *reterr)
+{
+    struct call_args args = { .verb = VERB_MARKERS_SWEEP, .limit = limit };
+    return ask(o, args, take_swept, ret, reterr);
+}
+
+int once_markers(struct once *o, struct once_markers *ret_markers, struct once_error *reterr)
+{
+    struct swept s;
+    int r = ask_markers(o, 0, &s, reterr);
+    if (r) return r;
+    *ret_markers = (struct once_markers){ .installed = s.markers.installed,
+                                          .ttl_ms = s.markers.ttl_ms,
+                                          .oldest_ms = s.markers.oldest_ms };
+    return 0;
+}
+
+int once_sweep_markers(struct once *o, uint64_t at_most, uint64_t *ret_removed,
+                       struct once_error *reterr)
+{
+    uint64_t removed = 0;
+    for (bool more = true; more && removed < at_most;) {
+        struct swept s;
+        uint64_t left = at_most - removed;
+        int r = ask_markers(o, left < MARKERS_PAGE ? (size_t)left : MARKERS_PAGE, &s, reterr);
+        if (r) return r;
+        if (!s.markers.installed) {
+            struct err err;
+            err_set(&err, ERR_UNSUPPORTED,
+                    "there are no markers in this database: once migrate --mutations");
+            return api_fail(reterr, &err);
+        }
+        removed += s.count;
+        more = s.markers.more;
+    }
+    if (ret_removed) *ret_removed = removed;
+    return 0;
+}
+
+/* ---- draining ---- */
 
 struct draining {
     struct once_call call; /* first: what drive_until() looks at */

@@ -99,9 +99,11 @@ void op_clear_answer(struct op *op)
     op->err.code = 0;
     op->changed = op->answers = false;
     op->count = 0;
+    op->markers = (struct marker_stats){ 0 };
     if (verb_is_run(op->verb) && op->run) run_ask_clear(op->run);
     if (verb_is_buffer(op->verb) && op->buffer) buffer_ask_clear(op->buffer);
     if (op->verb == VERB_RUN_CALL && op->call) run_call_ask_clear(op->call);
+    if (op->verb == VERB_MUTATION && op->mutation) mutation_ask_clear(op->mutation);
     free(op->facts);
     op->facts = NULL;
     scan_clear(&op->scan);

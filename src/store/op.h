@@ -13,10 +13,11 @@
 #include "base/list.h"
 #include "core/key.h"
 #include "core/rules.h"
+#include "store/mutation_op.h"
 #include "store/run_op.h"
 
 /* id, name, changes the store, is about the record of a key, rule. The first eleven are of claims; those
- * of runs, the buffer and the gate are explained in run_op.h. */
+ * of runs, the buffer and the gate are explained in run_op.h, MUTATION in mutation_op.h. */
 #define VERB_LIST(X)                                                                           \
     X(VERB_CLAIM, "claim", true, true, rules_claim)                                            \
     X(VERB_PUBLISH, "publish", true, true, rules_publish)                                      \
@@ -43,7 +44,9 @@
     X(VERB_ENTRY_LIST, "entry_list", false, false, NULL)                                       \
     X(VERB_BUFFER_STATS, "buffer_stats", false, false, NULL)                                   \
     X(VERB_GATE, "gate", true, false, NULL)                                                    \
-    X(VERB_RUN_CALL, "run_call", true, false, NULL)
+    X(VERB_RUN_CALL, "run_call", true, false, NULL)                                            \
+    X(VERB_MUTATION, "mutation", true, false, NULL)                                            \
+    X(VERB_MARKERS_SWEEP, "markers_sweep", true, false, NULL)
 
 #define VERB_ENUM(id, name, writes, keyed, rule) id,
 enum verb { VERB_LIST(VERB_ENUM) VERBS };
@@ -98,6 +101,14 @@ struct store_stats {
     int64_t now_ms; /* the store's clock */
 };
 
+/* Of markers, which are in the user's own database. */
+struct marker_stats {
+    bool installed;    /* false: the rest is 0 */
+    bool more;         /* the sweep has left some that have expired, and may go on at once */
+    int64_t ttl_ms;    /* how long a marker counts */
+    int64_t oldest_ms; /* how long ago the oldest expired one did; 0: there is none */
+};
+
 /* What a store says of itself, for people. */
 enum fact_level { FACT_OK, FACT_WARN, FACT_FAIL };
 
@@ -134,18 +145,20 @@ struct op {
     struct bytes frame;    /* key_frame() of the key, for keyed verbs */
     struct bytes question; /* fingerprint, with its length, and frame: who asks the same */
     struct request in;
-    uint64_t seen;    /* WATCH: finish when the record's version is not this any more */
-    size_t limit;     /* EXPIRE, SCAN: at most so many rows */
+    uint64_t seen; /* WATCH: finish when the record's version is not this any more */
+    size_t
+        limit; /* EXPIRE, SCAN, MARKERS_SWEEP: at most so many rows; of markers, 0: only look */
     bool wants_facts; /* PING: what does it say of itself? */
     bool waits;       /* CLAIM: whoever asks will watch, if somebody is on it */
     bool coord_only;  /* by its scope (KEY_COORD_ONLY): the ledger is not asked */
     bool routine; /* EXPIRE: nobody asked for it, so records that go by themselves may stay */
 
-    union { /* the submitter's; see run_op.h */
+    union { /* the submitter's; see run_op.h, mutation_op.h */
         struct run_ask *run;
         struct buffer_ask *buffer;
         struct gate_ask *gate;
         struct run_call_ask *call;
+        struct mutation_ask *mutation;
     };
     struct bytes
         lane; /* without a key: those with the same go the same way, in order; a view of the
@@ -156,11 +169,12 @@ struct op {
     struct answer out; /* its value is a reference the op owns */
     bool changed;      /* the record is no longer what it was */
     bool answers;      /* WATCH: `out` is what a claim with this fingerprint would be told */
-    size_t count;      /* EXPIRE: rows removed */
+    size_t count;      /* EXPIRE, MARKERS_SWEEP: rows removed */
     struct scan scan;
     struct store_stats stats;
-    struct facts *facts; /* NULL: none */
-    uint64_t epoch;      /* of the store that answered; another one: it has forgotten */
+    struct marker_stats markers; /* MARKERS_SWEEP */
+    struct facts *facts;         /* NULL: none */
+    uint64_t epoch;              /* of the store that answered; another one: it has forgotten */
     /* CLAIM that waits and met somebody: if this is given to the WATCH that follows, and the store has
      * heard nothing since, that need not look again. 0: it has to. */
     uint64_t heard;

@@ -458,13 +458,17 @@ static int run_ping(struct postgres *s, struct op *op, struct err *reterr)
     return op->wants_facts ? postgres_facts(&s->db, op, reterr) : 0;
 }
 
+static int run_markers(struct postgres *s, struct op *op, struct err *reterr)
+{
+    return postgres_markers_sweep(&s->db, op, reterr);
+}
+
 typedef int run_verb(struct postgres *, struct op *, struct err *);
 
 static run_verb *const run_unkeyed[VERBS] = {
-    [VERB_EXPIRE] = run_expire,
-    [VERB_SCAN] = run_scan,
-    [VERB_STATS] = run_stats,
-    [VERB_PING] = run_ping,
+    [VERB_EXPIRE] = run_expire,         [VERB_SCAN] = run_scan,
+    [VERB_STATS] = run_stats,           [VERB_PING] = run_ping,
+    [VERB_MARKERS_SWEEP] = run_markers,
 };
 
 static void exec_unkeyed(struct postgres *s, struct op *op)
@@ -557,6 +561,7 @@ static int settle(struct postgres *s, const struct store_env *env, struct err *r
 {
     if (memos_init(&s->memos, env->rng) || pgruns_init(&s->runs, &s->db, env))
         return err_set(reterr, ERR_NOMEM, "out of memory opening postgres:");
+    if (env->later) return pgdb_init(&s->db, env->rng, reterr);
     int r = pgdb_open(&s->db, env->rng, reterr);
     if (!r) r = postgres_schema_settle(&s->db, reterr);
     if (!r) r = read_slots(s, reterr);
@@ -580,6 +585,7 @@ static int postgres_open(const char *rest, const struct store_env *env,
     int r = postgres_options_parse(rest, &s->db.options, reterr);
     s->base.lanes = (unsigned)s->db.options.connections;
     s->base.readers = env->runs && s->base.lanes > 1;
+    s->base.sweepers = s->base.lanes > 1;
     if (s->base.lanes > 1) /* alone, the server would wait, too */
         s->base.gather = (struct gather){ .ops = GATHER_OPS, .us = GATHER_US };
     s->base.timeout_ms = s->db.options.timeout_ms;
@@ -595,9 +601,10 @@ static int postgres_open(const char *rest, const struct store_env *env,
 #define POSTGRES_CLASS(name)                                                                   \
     {                                                                                          \
         .scheme = name, .usage = name "://HOST/DATABASE",                                      \
-        .caps = CAP_CLAIMS | CAP_RUNS | CAP_DURABLE | CAP_SHARED | CAP_NOTIFY | CAP_BLOCKS,    \
+        .caps = CAP_CLAIMS | CAP_RUNS | CAP_MARKERS | CAP_DURABLE | CAP_SHARED | CAP_NOTIFY |  \
+                CAP_BLOCKS,                                                                    \
         .open = postgres_open, .close = postgres_close, .exec = postgres_exec,                 \
-        .migrate = postgres_migrate,                                                           \
+        .migrate = postgres_migrate, .migrate_markers = postgres_migrate_markers,              \
     }
 
 const struct store_class postgres_class = POSTGRES_CLASS("postgres");

@@ -444,13 +444,15 @@ int pgdb_begin(struct pgdb *db, struct err *reterr)
 
 /* ---- life ---- */
 
-static char *sql_in_schema(const char *text, const char *schema)
+static char *sql_in_schema(const char *text, const struct postgres_options *o)
 {
     struct buf sql;
     buf_init(&sql, SQL_BYTES_MAX);
     for (; *text; text++) {
         if (*text == '@')
-            buf_add(&sql, bytes_str(schema));
+            buf_add(&sql, bytes_str(o->schema));
+        else if (*text == '%')
+            buf_add(&sql, bytes_str(o->markers));
         else
             buf_byte(&sql, (uint8_t)*text);
     }
@@ -463,20 +465,25 @@ static char *sql_in_schema(const char *text, const char *schema)
 /* The same in every process. */
 static const uint64_t name_seed[2] = { UINT64_C(0x6f6e6365), 1 };
 
-int pgdb_open(struct pgdb *db, struct rng *rng, struct err *reterr)
+int pgdb_init(struct pgdb *db, struct rng *rng, struct err *reterr)
 {
     rng_seeded_init(&db->jitter, rng_u64(rng));
     db->info = PQconninfoParse(db->options.conninfo, NULL);
     bool ok = db->info != NULL;
     for (size_t i = 0; i < PGSQLS; i++) {
-        db->sql[i] = sql_in_schema(sql_text[i], db->options.schema);
+        db->sql[i] = sql_in_schema(sql_text[i], &db->options);
         ok = ok && db->sql[i];
         if (ok)
             snprintf(db->names[i], PG_NAME_BYTES, "once_%016llx",
                      (unsigned long long)siphash13(name_seed, bytes_str(db->sql[i])));
     }
-    if (!ok) return err_set(reterr, ERR_NOMEM, "out of memory opening postgres:");
-    return pgdb_begin(db, reterr);
+    return ok ? 0 : err_set(reterr, ERR_NOMEM, "out of memory opening postgres:");
+}
+
+int pgdb_open(struct pgdb *db, struct rng *rng, struct err *reterr)
+{
+    int r = pgdb_init(db, rng, reterr);
+    return r ? r : pgdb_begin(db, reterr);
 }
 
 void pgdb_close(struct pgdb *db)

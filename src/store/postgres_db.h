@@ -13,7 +13,7 @@
 
 #include <libpq-fe.h>
 
-/* '@' stands for the schema. */
+/* '@' stands for the schema, '%' for that of markers. */
 #define PGSQL_LIST(X)                                                                          \
     X(PGSQL_BEGIN, "BEGIN ISOLATION LEVEL READ COMMITTED")                                     \
     X(PGSQL_SETTINGS,                                                                          \
@@ -43,6 +43,13 @@
       " count(*) FILTER (WHERE state = 2 AND gone_at_ms > $1),"                                \
       " count(*) FILTER (WHERE state <> 0 AND gone_at_ms <= $1),"                              \
       " pg_total_relation_size('@.claims') FROM @.claims")                                     \
+    X(PGSQL_MARKERS,                                                                           \
+      "SELECT substring(obj_description(to_regclass('%.once_mutations'), 'pg_class')"          \
+      " FROM 'version ([0-9]+)')::bigint, (SELECT count(*) FROM pg_inherits"                   \
+      " WHERE inhparent = to_regclass('%.once_mutations'))")                                   \
+    X(PGSQL_MARKERS_SWEEP, "SELECT %.once_mutation_sweep($1::integer)")                        \
+    X(PGSQL_MARKERS_LOOK, "SELECT floor(extract(epoch FROM %.once_mutation_ttl()) * 1000)"     \
+                          "::bigint, ceil(%.once_mutation_oldest() * 1000)::bigint")           \
     X(PGSQL_RUNS_READ, "SELECT * FROM @.runs_read($1, $2, $3, $4)")                            \
     X(PGSQL_RUNS_INSERT,                                                                       \
       "SELECT * FROM @.runs_insert($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13,"    \
@@ -92,6 +99,7 @@ enum pg_type {
 struct postgres_options {
     char *conninfo; /* for libpq: the connection string without our own parameters */
     char *schema;   /* lower-case letters, digits and _ */
+    char *markers;  /* the schema of markers, the same */
     int64_t connections, timeout_ms;
     bool migrate; /* bring the schema up to date when it is opened */
 };
@@ -153,8 +161,10 @@ struct pg_statement {
     PGresult *result;               /* the caller clears it */
 };
 
-int pgdb_open(struct pgdb *db, struct rng *rng, struct err *reterr); /* wants options set */
-void pgdb_close(struct pgdb *db);                                    /* takes half-built ones */
+/* Wants options set. To init is to open without connecting: the next call does. */
+int pgdb_init(struct pgdb *db, struct rng *rng, struct err *reterr);
+int pgdb_open(struct pgdb *db, struct rng *rng, struct err *reterr);
+void pgdb_close(struct pgdb *db); /* takes half-built ones */
 
 /* Connects if need be; the work that follows is late timeout_ms from here. Each round trip has
  * as much: one that writes is not cut short because others took long. */
@@ -191,5 +201,13 @@ int postgres_facts(struct pgdb *db, struct op *op, struct err *reterr);
 int postgres_schema_settle(struct pgdb *db, struct err *reterr);
 int postgres_migrate(const char *rest, const struct store_env *env, bool print, store_say *say,
                      void *ctx, struct err *reterr);
+
+/* ---- markers ---- */
+
+/* MARKERS_SWEEP: looks at them, and deletes some that have expired. */
+int postgres_markers_sweep(struct pgdb *db, struct op *op, struct err *reterr);
+int postgres_migrate_markers(const char *rest, const struct store_env *env,
+                             const struct marker_settings *settings, store_say *say, void *ctx,
+                             struct err *reterr);
 
 #endif

@@ -31,15 +31,25 @@ static bool set_timeout(struct postgres_options *o, const char *value)
            o->timeout_ms > 0;
 }
 
-static bool set_schema(struct postgres_options *o, const char *value)
+static bool set_name(char **name, const char *value)
 {
     size_t len = strlen(value);
     if (len == 0 || len > SCHEMA_BYTES_MAX) return false;
     if (strspn(value, "abcdefghijklmnopqrstuvwxyz0123456789_") < len) return false;
     if (*value >= '0' && *value <= '9') return false;
-    free(o->schema);
-    o->schema = strdup(value);
-    return o->schema != NULL;
+    free(*name);
+    *name = strdup(value);
+    return *name != NULL;
+}
+
+static bool set_schema(struct postgres_options *o, const char *value)
+{
+    return set_name(&o->schema, value);
+}
+
+static bool set_markers(struct postgres_options *o, const char *value)
+{
+    return set_name(&o->markers, value);
 }
 
 static bool set_migrate(struct postgres_options *o, const char *value)
@@ -57,6 +67,7 @@ static const struct {
     { "timeout_ms", "a duration from 1 ms to 10m", set_timeout },
     { "schema", "up to 40 lower-case letters, digits and _", set_schema },
     { "migrate", "yes or no", set_migrate },
+    { "markers", "the name of a schema, as for schema", set_markers },
 };
 
 /* 1: it was ours, 0: it is libpq's, negative: it is ours and wrong. */
@@ -198,7 +209,7 @@ int postgres_options_parse(const char *rest, struct postgres_options *ret_option
                                               .migrate = true };
     struct buf left;
     buf_init(&left, URL_BYTES_MAX);
-    int r = set_schema(ret_options, "once")
+    int r = set_schema(ret_options, "once") && set_markers(ret_options, "public")
                 ? 0
                 : err_set(reterr, ERR_NOMEM, "out of memory opening postgres:");
     if (!r)
@@ -221,5 +232,6 @@ void postgres_options_clear(struct postgres_options *o)
 {
     free(o->conninfo);
     free(o->schema);
+    free(o->markers);
     *o = (struct postgres_options){ 0 };
 }

@@ -178,6 +178,8 @@ static int check_op(const struct remote *r, const struct op *op, struct err *ret
 {
     size_t value_bytes = op->verb == VERB_PUBLISH ? blob_bytes(op->in.value).len : 0;
     if (op->verb == VERB_RUN_CALL) return wire_run_check(op->call->args, &r->hello, reterr);
+    if (op->verb == VERB_MUTATION)
+        return wire_mutation_check(op->mutation->args, &r->hello, reterr);
     if (value_bytes <= (uint64_t)r->hello.value_bytes_max) return 0;
     return err_set(reterr, ERR_LIMIT,
                    "the value is longer than the daemon keeps: publish without it");

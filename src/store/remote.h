@@ -4,6 +4,7 @@
  *   remote_conn.c    the connection: connecting, greeting, bytes in and out
  *   remote_wire.c    ops as commands, replies as answers
  *   remote_runs.c    the same, of questions about runs
+ *   remote_mutations.c  the same, of the replay cache of mutations
  *   remote_words.c   a command, word by word
  *   remote_tls.c     what onces:// puts around the bytes
  *   remote_url.c     what is behind "once:" */
@@ -100,6 +101,10 @@ bool wire_told(struct op *op, const struct heard *h);
 void wire_error_of(const struct heard *h, const struct reply_node *n, bool writes,
                    struct err *ret);
 bool wire_outcome(const struct heard *h, const struct reply_node *n, enum outcome *ret);
+/* What a map has under a name. NULL, 0: nothing, or nothing of that kind. */
+const struct reply_node *wire_entry(const struct heard *h, const struct reply_node *map,
+                                    const char *name);
+int64_t wire_number(const struct heard *h, const struct reply_node *map, const char *name);
 
 /* May it have changed anything, if its answer is lost? */
 static inline bool remote_writes(const struct op *op)
@@ -117,6 +122,13 @@ bool wire_run_call(struct buf *out, const struct run_args *args, int64_t id);
 /* `news` is the answer that was pushed. False: it is none. */
 bool wire_run_told(struct op *op, const struct heard *h, const struct reply_node *news);
 int64_t wire_run_wait_ms(const struct run_args *args); /* how long the daemon may wait for it */
+
+/* ---- remote_mutations.c ---- */
+
+int wire_mutation_check(const struct mutation_args *args, const struct remote_hello *hello,
+                        struct err *reterr);
+void wire_mutation_words(struct words *w, const struct op *op);
+bool wire_mutation_answer(struct op *op, const struct heard *h);
 
 /* ---- remote_conn.c ---- */
 

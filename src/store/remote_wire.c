@@ -128,10 +128,17 @@ static bool write_watch(struct buf *out, const struct op *op, int64_t watch_id)
 }
 
 static void (*const words_of[VERBS])(struct words *, const struct op *) = {
-    [VERB_CLAIM] = claim_words,  [VERB_PUBLISH] = publish_words, [VERB_RELEASE] = release_words,
-    [VERB_RENEW] = renew_words,  [VERB_FORGET] = look_words,     [VERB_PEEK] = look_words,
-    [VERB_EXPIRE] = sweep_words, [VERB_SCAN] = scan_words,       [VERB_STATS] = stats_words,
+    [VERB_CLAIM] = claim_words,
+    [VERB_PUBLISH] = publish_words,
+    [VERB_RELEASE] = release_words,
+    [VERB_RENEW] = renew_words,
+    [VERB_FORGET] = look_words,
+    [VERB_PEEK] = look_words,
+    [VERB_EXPIRE] = sweep_words,
+    [VERB_SCAN] = scan_words,
+    [VERB_STATS] = stats_words,
     [VERB_PING] = facts_words,
+    [VERB_MUTATION] = wire_mutation_words,
 };
 
 bool wire_command(struct buf *out, const struct op *op, int64_t watch_id)
@@ -181,9 +188,8 @@ static bool node_is(const struct heard *h, const struct reply_node *n, const cha
     return n->type == REPLY_TEXT && bytes_eq(text_of(h, n), bytes_str(word));
 }
 
-/* What a map has under a name; NULL: nothing. */
-static const struct reply_node *entry(const struct heard *h, const struct reply_node *map,
-                                      const char *name)
+const struct reply_node *wire_entry(const struct heard *h, const struct reply_node *map,
+                                    const char *name)
 {
     const struct reply_node *n = map + 1;
     if (map->type != REPLY_MAP) return NULL;
@@ -195,21 +201,21 @@ static const struct reply_node *entry(const struct heard *h, const struct reply_
     return NULL;
 }
 
-static int64_t number_in(const struct heard *h, const struct reply_node *map, const char *name)
+int64_t wire_number(const struct heard *h, const struct reply_node *map, const char *name)
 {
-    const struct reply_node *n = entry(h, map, name);
+    const struct reply_node *n = wire_entry(h, map, name);
     return n && (n->type == REPLY_INTEGER || n->type == REPLY_BOOLEAN) ? n->number : 0;
 }
 
 static bool is_set(const struct heard *h, const struct reply_node *map, const char *name)
 {
-    return number_in(h, map, name) != 0;
+    return wire_number(h, map, name) != 0;
 }
 
 /* Only digits, as many as 64 bits have: what our own daemon writes. */
 static uint64_t version_in(const struct heard *h, const struct reply_node *map)
 {
-    const struct reply_node *n = entry(h, map, "version");
+    const struct reply_node *n = wire_entry(h, map, "version");
     struct bytes text = n && n->type == REPLY_TEXT ? text_of(h, n) : bytes_of(NULL, 0);
     uint64_t version = 0;
     for (size_t i = 0; i < text.len; i++)
@@ -229,21 +235,21 @@ bool wire_outcome(const struct heard *h, const struct reply_node *n, enum outcom
 
 static bool outcome_in(const struct heard *h, const struct reply_node *map, enum outcome *ret)
 {
-    const struct reply_node *n = entry(h, map, "outcome");
+    const struct reply_node *n = wire_entry(h, map, "outcome");
     return n && wire_outcome(h, n, ret);
 }
 
 /* False: no memory for its value, or not an answer. */
 static bool take_answer(struct op *op, const struct heard *h, const struct reply_node *map)
 {
-    struct answer out = { .fence = (uint64_t)number_in(h, map, "fence"),
+    struct answer out = { .fence = (uint64_t)wire_number(h, map, "fence"),
                           .version = version_in(h, map),
-                          .lease_left_ms = number_in(h, map, "lease_left_ms"),
-                          .retain_left_ms = number_in(h, map, "retain_left_ms"),
+                          .lease_left_ms = wire_number(h, map, "lease_left_ms"),
+                          .retain_left_ms = wire_number(h, map, "retain_left_ms"),
                           .mine = is_set(h, map, "mine"),
                           .taken_over = is_set(h, map, "taken_over"),
                           .degraded = is_set(h, map, "degraded") };
-    const struct reply_node *value = entry(h, map, "value");
+    const struct reply_node *value = wire_entry(h, map, "value");
     if (!outcome_in(h, map, &out.outcome)) return false;
     if (value && value->type == REPLY_TEXT && !(out.value = blob_new(text_of(h, value))))
         return false;
@@ -270,13 +276,14 @@ static bool stats_answer(struct op *op, const struct heard *h)
 {
     const struct reply_node *map = h->nodes;
     if (map->type != REPLY_MAP) return false;
-    op->stats = (struct store_stats){ .pending = (uint64_t)number_in(h, map, "pending"),
-                                      .lapsed = (uint64_t)number_in(h, map, "lapsed"),
-                                      .done = (uint64_t)number_in(h, map, "done"),
-                                      .gone = (uint64_t)number_in(h, map, "gone"),
-                                      .bytes = (uint64_t)number_in(h, map, "bytes"),
-                                      .fence_floor = (uint64_t)number_in(h, map, "fence_floor"),
-                                      .now_ms = number_in(h, map, "now_ms") };
+    op->stats =
+        (struct store_stats){ .pending = (uint64_t)wire_number(h, map, "pending"),
+                              .lapsed = (uint64_t)wire_number(h, map, "lapsed"),
+                              .done = (uint64_t)wire_number(h, map, "done"),
+                              .gone = (uint64_t)wire_number(h, map, "gone"),
+                              .bytes = (uint64_t)wire_number(h, map, "bytes"),
+                              .fence_floor = (uint64_t)wire_number(h, map, "fence_floor"),
+                              .now_ms = wire_number(h, map, "now_ms") };
     op->out.outcome = OUTCOME_OK;
     return true;
 }
@@ -317,20 +324,21 @@ static bool facts_answer(struct op *op, const struct heard *h)
 
 static bool row_answer(struct op *op, const struct heard *h, const struct reply_node *row)
 {
-    const struct reply_node *scope = entry(h, row, "scope"), *name = entry(h, row, "key"),
-                            *state = entry(h, row, "state"),
-                            *bytes = entry(h, row, "value_bytes");
+    const struct reply_node *scope = wire_entry(h, row, "scope"),
+                            *name = wire_entry(h, row, "key"),
+                            *state = wire_entry(h, row, "state"),
+                            *bytes = wire_entry(h, row, "value_bytes");
     if (!scope || !name || !state || !bytes) return false;
     struct key key = { text_of(h, scope), text_of(h, name) };
     struct record record = { .state = node_is(h, state, "done") ? RECORD_DONE : RECORD_PENDING,
-                             .fence = (uint64_t)number_in(h, row, "fence"),
-                             .claimed_at_ms = number_in(h, row, "claimed_at_ms"),
-                             .done_at_ms = number_in(h, row, "done_at_ms") };
+                             .fence = (uint64_t)wire_number(h, row, "fence"),
+                             .claimed_at_ms = wire_number(h, row, "claimed_at_ms"),
+                             .done_at_ms = wire_number(h, row, "done_at_ms") };
     if (key.scope.len > SCOPE_BYTES_MAX || key.name.len > KEY_BYTES_MAX) return false;
     if (scan_add(&op->scan, &key, &record, 0)) return false;
     struct scan_row *added = &op->scan.rows[op->scan.count - 1];
-    added->lease_left_ms = number_in(h, row, "lease_left_ms");
-    added->retain_left_ms = number_in(h, row, "retain_left_ms");
+    added->lease_left_ms = wire_number(h, row, "lease_left_ms");
+    added->retain_left_ms = wire_number(h, row, "retain_left_ms");
     added->value_kept = bytes->type == REPLY_INTEGER;
     added->value_bytes = added->value_kept ? (size_t)bytes->number : 0;
     return true;
@@ -349,10 +357,17 @@ static bool scan_answer(struct op *op, const struct heard *h)
 }
 
 static bool (*const answer_of[VERBS])(struct op *, const struct heard *) = {
-    [VERB_CLAIM] = keyed_answer,  [VERB_PUBLISH] = keyed_answer, [VERB_RELEASE] = keyed_answer,
-    [VERB_RENEW] = keyed_answer,  [VERB_FORGET] = keyed_answer,  [VERB_PEEK] = keyed_answer,
-    [VERB_EXPIRE] = sweep_answer, [VERB_SCAN] = scan_answer,     [VERB_STATS] = stats_answer,
+    [VERB_CLAIM] = keyed_answer,
+    [VERB_PUBLISH] = keyed_answer,
+    [VERB_RELEASE] = keyed_answer,
+    [VERB_RENEW] = keyed_answer,
+    [VERB_FORGET] = keyed_answer,
+    [VERB_PEEK] = keyed_answer,
+    [VERB_EXPIRE] = sweep_answer,
+    [VERB_SCAN] = scan_answer,
+    [VERB_STATS] = stats_answer,
     [VERB_PING] = facts_answer,
+    [VERB_MUTATION] = wire_mutation_answer,
 };
 
 bool wire_answer(struct op *op, const struct heard *h)
@@ -410,7 +425,7 @@ bool wire_error(struct op *op, const struct heard *h)
 
 bool wire_greeted(const struct heard *h, struct remote_hello *ret, struct err *reterr)
 {
-    const struct reply_node *map = h->nodes, *server = entry(h, map, "server");
+    const struct reply_node *map = h->nodes, *server = wire_entry(h, map, "server");
     if (map->type == REPLY_ERROR) {
         err_set(reterr, ERR_UNAVAILABLE, "%.*s", (int)map->len,
                 (const char *)text_of(h, map).data);
@@ -422,7 +437,7 @@ bool wire_greeted(const struct heard *h, struct remote_hello *ret, struct err *r
         return false;
     }
     *ret = (struct remote_hello){ .durable = is_set(h, map, "durable"),
-                                  .value_bytes_max = number_in(h, map, "value_bytes_max") };
+                                  .value_bytes_max = wire_number(h, map, "value_bytes_max") };
     return true;
 }
 

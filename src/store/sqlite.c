@@ -454,11 +454,32 @@ static bool exec_together(struct sqlite *s, struct op **ops, size_t count)
     return true;
 }
 
+static void exec_batch(struct sqlite *s, struct op **ops, size_t count)
+{
+    if (exec_together(s, ops, count) || count == 1) return;
+    for (size_t i = 0; i < count; i++) exec_together(s, ops + i, 1);
+}
+
+/* Markers may be in another file, and are no part of anybody's transaction. */
+static void exec_markers(struct sqlite *s, struct op *op)
+{
+    struct err err;
+    op_clear_answer(op);
+    op->epoch = s->base.epoch;
+    op->out.outcome = OUTCOME_OK;
+    if (sqlite_markers_sweep(s, op, &err)) op_refuse(op, &err);
+}
+
 static void sqlite_exec(struct store *base, struct op **ops, size_t count)
 {
     struct sqlite *s = sqlite_of(base);
-    if (exec_together(s, ops, count) || count == 1) return;
-    for (size_t i = 0; i < count; i++) exec_together(s, ops + i, 1);
+    for (size_t i = 0, len; i < count; i += len ? len : 1) {
+        for (len = 0; i + len < count && ops[i + len]->verb != VERB_MARKERS_SWEEP;) len++;
+        if (len)
+            exec_batch(s, ops + i, len);
+        else
+            exec_markers(s, ops[i]);
+    }
 }
 
 /* ---- writes of other processes ---- */
@@ -541,12 +562,13 @@ static int sqlite_open_store(const char *rest, const struct store_env *env,
 
 const struct store_class sqlite_class = {
     .scheme = "sqlite",
-    .usage = "sqlite:PATH[?sync=full|normal|off][&busy_ms=N][&exclusive=1]",
-    .caps =
-        CAP_CLAIMS | CAP_DURABLE | CAP_SHARED | CAP_NOTIFY | CAP_BLOCKS | CAP_RUNS | CAP_BUFFER,
+    .usage = "sqlite:PATH[?sync=full|normal|off][&busy_ms=N][&exclusive=1][&markers=PATH]",
+    .caps = CAP_CLAIMS | CAP_DURABLE | CAP_SHARED | CAP_NOTIFY | CAP_BLOCKS | CAP_RUNS |
+            CAP_BUFFER | CAP_MARKERS,
     .open = sqlite_open_store,
     .close = sqlite_close_store,
     .exec = sqlite_exec,
+    .migrate_markers = sqlite_migrate_markers,
     .foreign_fd = sqlite_foreign_fd,
     .foreign_wrote = sqlite_foreign_wrote,
 };

@@ -318,6 +318,12 @@ static bool set_exclusive(struct sqlite_options *o, const char *value)
     return true;
 }
 
+static bool set_markers(struct sqlite_options *o, const char *value)
+{
+    o->markers = value;
+    return *value != '\0';
+}
+
 static const struct {
     const char *name, *allowed;
     bool (*set)(struct sqlite_options *, const char *value);
@@ -325,6 +331,7 @@ static const struct {
     { "sync", "full, normal or off", set_sync },
     { "busy_ms", "a duration up to 10m", set_busy },
     { "exclusive", "0 or 1", set_exclusive },
+    { "markers", "the path of a file", set_markers },
 };
 
 static int option_set(struct sqlite_options *o, char *pair, struct err *reterr)
@@ -337,9 +344,11 @@ static int option_set(struct sqlite_options *o, char *pair, struct err *reterr)
         return err_set(reterr, ERR_INVALID, "sqlite: %s=%.40s: allowed is %s", pair,
                        value ? value : "", parameters[i].allowed);
     }
-    return err_set(reterr, ERR_INVALID,
-                   "sqlite: unknown parameter \"%.40s\"; known are sync, busy_ms and exclusive",
-                   pair);
+    return err_set(
+        reterr, ERR_INVALID,
+        "sqlite: unknown parameter \"%.40s\"; known are sync, busy_ms, exclusive and "
+        "markers",
+        pair);
 }
 
 int sqlite_options_parse(const char *rest, struct sqlite_options *ret_options,
@@ -366,7 +375,7 @@ int sqlite_options_parse(const char *rest, struct sqlite_options *ret_options,
 
 /* Made here and not by SQLite so that nobody else can read it: values may be secret. mknod, not
  * open: closing a descriptor would drop the locks this process holds on a file it has open. */
-static int file_create(const char *path, struct err *reterr)
+int db_file_create(const char *path, struct err *reterr)
 {
     if (mknod(path, S_IFREG | 0600, 0) == 0 || errno == EEXIST) return 0;
     if (errno == ENOENT || errno == ENOTDIR)
@@ -425,12 +434,14 @@ struct identity {
     int64_t objects, application_id, user_version;
 };
 
-/* One statement, so that all three are of one moment: another process may be creating it. */
+/* One statement, so that all three are of one moment: another process may be creating it. Markers
+ * make nobody its owner: they may be there first. */
 static int identity_read(struct sqlite *s, struct identity *ret_identity, struct err *reterr)
 {
     sqlite3_stmt *q;
     int rc = sqlite3_prepare_v2(s->db,
-                                "SELECT (SELECT count(*) FROM sqlite_master), application_id,"
+                                "SELECT (SELECT count(*) FROM sqlite_master WHERE tbl_name NOT"
+                                " IN ('once_mutations', 'once_mutation_meta')), application_id,"
                                 " user_version FROM pragma_application_id, pragma_user_version",
                                 -1, &q, NULL);
     if (rc) return db_fail(s, rc, reterr);
@@ -582,7 +593,7 @@ static int identify(struct sqlite *s, struct err *reterr)
 int db_open(struct sqlite *s, struct rng *rng, struct err *reterr)
 {
     rng_seeded_init(&s->jitter, rng_u64(rng));
-    int r = file_create(s->options.path, reterr);
+    int r = db_file_create(s->options.path, reterr);
     if (!r) r = file_check_kind(s->options.path, reterr);
     if (!r) r = file_check_system(&s->options, reterr);
     if (!r) r = connect(s, reterr);
@@ -595,6 +606,7 @@ int db_open(struct sqlite *s, struct rng *rng, struct err *reterr)
 void db_close(struct sqlite *s)
 {
     for (size_t i = 0; i < SQLS; i++) sqlite3_finalize(s->statements[i]);
+    sqlite3_close(s->markers);
     int rc = sqlite3_close(s->db);
     CHECK(rc == SQLITE_OK); /* BUSY would be a statement we forgot */
     free(s->options.path);

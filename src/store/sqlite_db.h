@@ -154,7 +154,8 @@ enum sql { SQL_LIST(SQL_ENUM) SQL_RUNS_LIST(SQL_ENUM) SQL_BUFFER_LIST(SQL_ENUM) 
 
 struct sqlite_options {
     char *path;
-    const char *sync; /* as PRAGMA synchronous takes it */
+    const char *sync;    /* as PRAGMA synchronous takes it */
+    const char *markers; /* behind the path, in the same memory; NULL: in the file itself */
     int64_t busy_ms;
     bool exclusive;
 };
@@ -180,6 +181,8 @@ struct sqlite {
     uint8_t drained[ENV_BYTES_MAX]; /* the env that had its turn last */
     size_t drained_len;
     int64_t more_queued, more_leased; /* by this transaction; the file is told before its end */
+
+    sqlite3 *markers; /* where they are, if not in `db`; NULL: not open */
 };
 
 /* A batch under way. */
@@ -195,6 +198,9 @@ typedef int run_verb(struct sqlite *s, struct txn *t, struct op *op, struct err 
 /* The part of a URL behind "sqlite:". The caller frees path, also after an error. */
 int sqlite_options_parse(const char *rest, struct sqlite_options *ret_options,
                          struct err *reterr);
+
+/* Makes a file that only its owner can read, unless there is one. */
+int db_file_create(const char *path, struct err *reterr);
 
 int db_open(struct sqlite *s, struct rng *rng, struct err *reterr); /* wants options set */
 void db_close(struct sqlite *s);                                    /* takes half-built ones */
@@ -233,5 +239,11 @@ int sqlite_buffer_run(struct sqlite *s, struct op *op, int64_t now_ms, struct er
 int sqlite_buffer_sweep(struct sqlite *s, int64_t now_ms, size_t limit, size_t *ret_count,
                         struct err *reterr);
 int sqlite_buffer_count(struct sqlite *s, struct err *reterr);
+
+/* sqlite_markers.c: MARKERS_SWEEP, by itself and outside a transaction; installing them. */
+int sqlite_markers_sweep(struct sqlite *s, struct op *op, struct err *reterr);
+int sqlite_migrate_markers(const char *rest, const struct store_env *env,
+                           const struct marker_settings *settings, store_say *say, void *ctx,
+                           struct err *reterr);
 
 #endif

@@ -50,21 +50,27 @@ static int open_lane(const char *url, const struct store_env *env, struct store 
     return r ? r : offload_open(bare, env, ret_store, reterr);
 }
 
-/* A thread and a connection each; the first one is open already. */
+/* A thread and a connection each; the first one is open already. Those that sweep connect when there
+ * is something to sweep. */
 static int open_lanes(const char *url, struct store *bare, const struct store_env *env,
                       struct store **ret_store, struct err *reterr)
 {
     struct store *lanes[STORE_LANES_MAX];
-    unsigned readers = bare->readers, want = bare->lanes + readers, count = 0;
-    CHECK(want <= STORE_LANES_MAX);
+    struct lane_counts want = { bare->lanes + bare->readers + bare->sweepers, bare->readers,
+                                bare->sweepers };
+    struct store_env later = *env;
+    later.later = true;
+    unsigned count = 0;
+    CHECK(want.count <= STORE_LANES_MAX);
     int r = offload_open(bare, env, &lanes[0], reterr);
-    if (!r && want <= 1) {
+    if (!r && want.count <= 1) {
         *ret_store = lanes[0];
         return 0;
     }
-    for (count = r ? 0 : 1; !r && count < want; count += !r)
-        r = open_lane(url, env, &lanes[count], reterr);
-    if (!r) return lanes_open(lanes, count, readers, env, ret_store, reterr);
+    for (count = r ? 0 : 1; !r && count < want.count; count += !r)
+        r = open_lane(url, count < want.count - want.sweepers ? env : &later, &lanes[count],
+                      reterr);
+    if (!r) return lanes_open(lanes, want, env, ret_store, reterr);
     while (count) store_close(lanes[--count]);
     return r;
 }
@@ -102,6 +108,20 @@ int store_migrate(const char *url, const struct store_env *env, bool print, stor
     return 0;
 }
 
+int store_migrate_markers(const char *url, const struct store_env *env,
+                          const struct marker_settings *settings, store_say *say, void *ctx,
+                          struct err *reterr)
+{
+    const char *rest;
+    const struct store_class *class = class_of(url, &rest);
+    if (!class) return unknown_store(url, reterr);
+    if (class->migrate_markers)
+        return class->migrate_markers(rest, env, settings, say, ctx, reterr);
+    return err_set(reterr, ERR_UNSUPPORTED,
+                   "%s: markers are in a database: use postgres:// or sqlite:PATH",
+                   class->scheme);
+}
+
 void store_close(struct store *s)
 {
     if (s) s->class->close(s);
@@ -128,6 +148,8 @@ void store_submit(struct store *s, struct op *op)
     CHECK(op->verb != VERB_ACCEPT || !op->buffer->fresh || s->caps & CAP_FRESH);
     CHECK(op->verb != VERB_GATE || (s->caps & CAP_GATE && op->gate));
     CHECK(op->verb != VERB_RUN_CALL || (s->caps & CAP_CALLS && op->call));
+    CHECK(op->verb != VERB_MUTATION || (s->caps & CAP_CALLS && op->mutation));
+    CHECK(op->verb != VERB_MARKERS_SWEEP || s->caps & CAP_MARKERS);
     op->loop = s->loop;
     op->canceled = op->parked = op->polled = false;
     op->submitted_ms = s->loop->now_ms;

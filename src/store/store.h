@@ -37,8 +37,10 @@ enum store_caps {
     CAP_BUFFER = BIT(6),  /* those of the buffer */
     CAP_GATE = BIT(7),    /* that of the gate */
     CAP_TELLS = BIT(8),   /* other processes can be told through coord */
-    CAP_CALLS = BIT(9),   /* takes questions about runs as they are: it has an engine */
-    CAP_FRESH = BIT(10),  /* an ACCEPT that is fresh: claims and buffer are in one place */
+    /* takes questions about runs and mutations as they are: it has an engine */
+    CAP_CALLS = BIT(9),
+    CAP_FRESH = BIT(10),   /* an ACCEPT that is fresh: claims and buffer are in one place */
+    CAP_MARKERS = BIT(11), /* that of markers: there may be some in the same database */
 };
 
 /* What a store gets from the shell. It outlives the store. */
@@ -48,13 +50,21 @@ struct store_env {
     struct clock monotonic; /* as the loop's; for how long something may take */
     struct rng *rng;
     const struct trace *trace; /* may be NULL */
-    bool runs;       /* they will be asked for: a connection for those who only look is worth it */
+    bool runs;  /* they will be asked for: a connection for those who only look is worth it */
+    bool later; /* connect when something is asked, not before */
     bool wall_rules; /* tests: a server judges by `wall`, too, so that the test can move it */
 };
 
 struct store;
 
 typedef void store_say(void *ctx, const char *text);
+
+/* How markers are installed. */
+struct marker_settings {
+    int64_t ttl_ms;     /* 0: as it is; at first, an hour */
+    int64_t partitions; /* of a new table; -1: as it is; at first, none */
+    bool print;         /* change nothing: say the SQL */
+};
 
 struct store_class {
     const char *scheme; /* "memory": URLs "memory:", "memory:anything" */
@@ -78,6 +88,11 @@ struct store_class {
     int (*migrate)(const char *rest, const struct store_env *env, bool print, store_say *say,
                    void *ctx, struct err *reterr);
 
+    /* CAP_MARKERS: the same for markers. */
+    int (*migrate_markers)(const char *rest, const struct store_env *env,
+                           const struct marker_settings *settings, store_say *say, void *ctx,
+                           struct err *reterr);
+
     /* exec stores with CAP_NOTIFY and CAP_SHARED only; called on the thread that runs exec.
      * NULL: it cannot tell, parked watches are executed again and again. */
     int (*foreign_fd)(struct store *);     /* readable when others may have written; -1: poll */
@@ -95,8 +110,9 @@ struct gather {
 struct store {
     const struct store_class *class;
     unsigned caps;
-    unsigned lanes;   /* exec stores: how many connections to open, one thread each; 0: one */
-    unsigned readers; /* ... and so many besides, for those who only look at runs */
+    unsigned lanes;    /* exec stores: how many connections to open, one thread each; 0: one */
+    unsigned readers;  /* ... and so many besides, for those who only look at runs */
+    unsigned sweepers; /* ... and for what takes long and nobody waits for */
     struct gather gather; /* exec stores with a thread */
     struct loop *loop;
     int64_t timeout_ms; /* how long it may take to answer; 0: it does not say */
@@ -113,6 +129,10 @@ int store_open_bare(const char *url, const struct store_env *env, struct store *
 /* Brings what is behind the URL up to date (or, with print, says how), and says what it did. */
 int store_migrate(const char *url, const struct store_env *env, bool print, store_say *say,
                   void *ctx, struct err *reterr);
+/* The same for markers. */
+int store_migrate_markers(const char *url, const struct store_env *env,
+                          const struct marker_settings *settings, store_say *say, void *ctx,
+                          struct err *reterr);
 void store_close(struct store *s); /* NULL is fine; no op may be in flight, and store_idle() */
 
 bool store_idle(const struct store *s); /* may it be closed? */
@@ -131,12 +151,16 @@ int offload_open(struct store *inner, const struct store_env *env, struct store 
 int traced_open(struct store *inner, const struct store_env *env, struct store **ret_store,
                 struct err *reterr);
 
-enum { STORE_LANES_MAX = 65 };
+enum { STORE_LANES_MAX = 66 };
 
-/* Keyed ops go to the lane of their key, the rest to the first. The last `readers` of all `count` lanes
- * are for those who only look at runs. Owns all of them. */
-int lanes_open(struct store **lanes, unsigned count, unsigned readers,
-               const struct store_env *env, struct store **ret_store, struct err *reterr);
+/* Keyed ops go to the lane of their key, the rest to the first. Of all `count` lanes, the last
+ * `sweepers` are for sweeping markers, the `readers` before them for those who only look at runs. Owns
+ * all of them. */
+struct lane_counts {
+    unsigned count, readers, sweepers;
+};
+int lanes_open(struct store **lanes, struct lane_counts counts, const struct store_env *env,
+               struct store **ret_store, struct err *reterr);
 
 struct tiered_options {
     int64_t coord_deadline_ms; /* 100 */

@@ -18,7 +18,7 @@
  *   peek, scan, stats                  ledger
  *   ping                               ledger; for what they say of themselves, both
  *   expire                             both
- *   runs                               ledger
+ *   runs, markers                      ledger
  *   gate, buffer, coord_only           coord alone (the buffer may be a store of its own): it answers,
  *                                      or they fail at once while the breaker is open. Where coord is
  *                                      this process's own, and the ledger is not, the buffer has what is
@@ -496,7 +496,7 @@ static void (*const submit_verb[VERBS])(struct tiered *, struct op *) = {
     [VERB_ENTRY_GET] = submit_buffer,   [VERB_APPEND] = submit_buffer,
     [VERB_DRAIN_LEASE] = submit_buffer, [VERB_SETTLE] = submit_buffer,
     [VERB_ENTRY_LIST] = submit_buffer,  [VERB_BUFFER_STATS] = submit_buffer,
-    [VERB_GATE] = submit_coord_alone,
+    [VERB_GATE] = submit_coord_alone,   [VERB_MARKERS_SWEEP] = submit_ledger,
 };
 
 static void tiered_submit(struct store *s, struct op *op)

@@ -236,6 +236,34 @@ problem("complete", run, body={})
 check("trigger", 413, task, body={"options": {"tags": [str(n) for n in range(11)]}})
 check("trigger", 415, task, body={}, fields={"Content-Type": "text/plain"})
 
+# ---- mutations ----
+
+who = {"user_id": "user-1", "request_id": "r-1"}
+env = {"Once-Env": "openapi"}
+token = check("mutation_begin", 201, body=dict(who, method="UseItem", lease_ms=60000), fields=env)["token"]
+check("mutation_begin", 201, body=who)
+check("mutation_begin", 409, body=dict(who, method="UseItem"), fields=env)
+check("mutation_begin", 503, body=dict(who, method="UseItem", wait_ms=1), fields=env)
+check("mutation_begin", 422, body=dict(who, method="SellItem"), fields=env)
+check("mutation_complete", 409, body=dict(who, token="0" * 31 + "1", response="no"), fields=env)
+check("mutation_complete", 200, body=dict(who, token=token, response="done", epoch="e1", retain_ms=60000), fields=env)
+check("mutation_begin", 200, body=dict(who, method="UseItem", epoch="e1"), fields=env)
+token = check("mutation_begin", 201, body=dict(who, method="UseItem", epoch="e2"), fields=env)["token"]
+check("mutation_abort", 200, body=dict(who, token=token), fields=env)
+check("mutation_abort", 409, body=dict(who, token=token), fields=env)
+check("mutation_abort", 200, body=dict(who, token=""), fields=env)
+token = check("mutation_begin", 201, body=dict(who, request_id="r-2"), fields=env)["token"]
+check("mutation_complete", 200, body=dict(who, request_id="r-2", token=token, response={"base64": "/w=="}), fields=env)
+check("mutation_begin", 200, body=dict(who, request_id="r-2"), fields=env)
+token = check("mutation_begin", 201, body=dict(who, request_id="r-3"), fields=env)["token"]
+check("mutation_complete", 200, body=dict(who, request_id="r-3", token=token, response=None), fields=env)
+check("mutation_begin", 409, body=dict(who, request_id="r-3"), fields=env)
+problem("mutation_begin", body={"user_id": "user-1"})
+problem("mutation_begin", body=dict(who, request_id=""))
+problem("mutation_begin", body=dict(who, response="x"))
+problem("mutation_complete", body=dict(who, response="x"))
+check("mutation_begin", 413, body=dict(who, user_id="x" * 257))
+
 for name in operations:
     if name in ("livez", "readyz", "version", "openapi", "metrics"):
         check(name, 200)

@@ -1,0 +1,73 @@
+/* marker.h - the marker of a mutation, on the caller's own connection and in its own transaction.
+ *
+ * A class for each kind of database: its transaction, its marker, and what came of a COMMIT whose answer
+ * was lost. Nothing is kept between calls, neither here nor in the session, so that a pooler may hand
+ * the connection to somebody else between two transactions. Calls block, for as long as the caller's
+ * connection lets them.
+ *
+ * An outcome is not an error: CLAIMED, ALREADY_DONE, MISMATCH and IN_PROGRESS come back with 0. After
+ * anything but CLAIMED the transaction can only be rolled back. */
+#ifndef STORE_MARKER_H
+#define STORE_MARKER_H
+
+#include "core/mutation.h"
+#include "core/outcome.h"
+
+struct pg_conn;
+struct sqlite3;
+
+/* One of the two is set. */
+struct marker_db {
+    struct pg_conn *pg;
+    struct sqlite3 *sqlite;
+};
+
+enum { MARKER_ATTEMPT_BYTES = 16 };
+
+struct marker {
+    struct mutation mutation;
+    int64_t lock_ms;                       /* how long an undecided one is waited for */
+    uint8_t attempt[MARKER_ATTEMPT_BYTES]; /* random: whose marker it is */
+};
+
+struct marker_found {
+    enum outcome outcome;
+    struct blob
+        *kept; /* ALREADY_DONE: the outcome in the marker; NULL: there is none. The caller's */
+    int64_t ttl_ms;                           /* CLAIMED: how long the marker counts */
+    char epoch[MUTATION_EPOCH_BYTES_MAX + 1]; /* CLAIMED: of the database */
+};
+
+struct marker_class {
+    const char *name;
+    /* Is a transaction open that can still do something? */
+    bool (*is_open)(struct marker_db db);
+    /* It is rolled back, or can only be. */
+    bool (*has_failed)(struct marker_db db);
+    /* Begins one. OK, or IN_PROGRESS: the database has another one. */
+    int (*open)(struct marker_db db, int64_t lock_ms, struct marker_found *ret,
+                struct err *reterr);
+    int (*begin)(struct marker_db db, const struct marker *m, struct marker_found *ret,
+                 struct err *reterr);
+    /* What duplicates are told. */
+    int (*finish)(struct marker_db db, const struct mutation *m, struct bytes outcome,
+                  struct err *reterr);
+    /* 0: committed. ERR_AMBIGUOUS: nobody knows. Any other error: it was rolled back. */
+    int (*commit)(struct marker_db db, int64_t lock_ms, struct err *reterr);
+    void (*rollback)(struct marker_db db);
+    /* `ret` holds MUTATION_EPOCH_BYTES_MAX + 1 bytes. */
+    int (*epoch)(struct marker_db db, char *ret, struct err *reterr);
+    /* After an ambiguous COMMIT, on a connection that is opened again if need be: OK: it counted;
+     * ABSENT: it did not; ALREADY_DONE, MISMATCH: it did not, somebody else's did; IN_PROGRESS: still
+     * undecided. */
+    int (*look)(struct marker_db db, const struct marker *m, struct marker_found *ret,
+                struct err *reterr);
+};
+
+extern const struct marker_class marker_postgres, marker_sqlite;
+
+/* What a marker says to who asks with this mutation, and did not write it. */
+enum outcome marker_judge(const struct mutation *asked, struct bytes method,
+                          struct bytes fingerprint);
+
+#endif

@@ -1,0 +1,300 @@
+/* marker_postgres.c - markers through the functions of markers/postgres.sql, see marker.h.
+ *
+ * No prepared statements and no settings of the session: PgBouncer in transaction mode is fine. A
+ * connection that broke is reset for look() alone, where the transaction on it is over for sure; what
+ * the old server process may still be doing to it is waited for, by the lock named after the request. */
+#include "store/marker.h"
+
+#include "base/text.h"
+
+#include <libpq-fe.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+/* READ WRITE: never on a standby, which may not have what was committed. */
+#define BEGIN_SQL "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
+
+enum { PARAMS_MAX = 6, LOOK_LOCK_MS_MAX = 1000 };
+
+struct params {
+    int count;
+    const char *values[PARAMS_MAX];
+    int lengths[PARAMS_MAX], formats[PARAMS_MAX];
+    char texts[2][MUTATION_NAME_BYTES_MAX + 1], method[MUTATION_METHOD_BYTES_MAX + 1];
+    char lock_ms[24];
+};
+
+/* ---- parameters ---- */
+
+static void add_text(struct params *p, struct bytes text, char *room)
+{
+    memcpy(room, text.data ? (const void *)text.data : "", text.len);
+    room[text.len] = '\0';
+    p->values[p->count++] = room;
+}
+
+static void add_binary(struct params *p, struct bytes content)
+{
+    static const char empty[1];
+    p->formats[p->count] = 1;
+    p->lengths[p->count] = (int)content.len;
+    p->values[p->count++] = content.data ? (const char *)content.data : empty;
+}
+
+static void add_request(struct params *p, const struct mutation *m)
+{
+    add_text(p, m->user, p->texts[0]);
+    add_text(p, m->request, p->texts[1]);
+}
+
+static void add_ms(struct params *p, int64_t ms)
+{
+    snprintf(p->lock_ms, sizeof p->lock_ms, "%lld", (long long)ms);
+    p->values[p->count++] = p->lock_ms;
+}
+
+static PGresult *ask(struct pg_conn *pg, const char *sql, const struct params *p, int format)
+{
+    return PQexecParams(pg, sql, p->count, NULL, p->values, p->lengths, p->formats, format);
+}
+
+/* ---- what went wrong ---- */
+
+static bool is_state(const char *state, const char *prefix)
+{
+    return state && strncmp(state, prefix, strlen(prefix)) == 0;
+}
+
+static int code_of(struct pg_conn *pg, const char *state)
+{
+    if (PQstatus(pg) != CONNECTION_OK || !state) return ERR_UNAVAILABLE;
+    if (is_state(state, "42883") || is_state(state, "42P01")) return ERR_UNSUPPORTED;
+    if (is_state(state, "08") || is_state(state, "53") || is_state(state, "57"))
+        return ERR_UNAVAILABLE;
+    if (is_state(state, "25006")) return ERR_UNAVAILABLE; /* a standby */
+    return ERR_INVALID;
+}
+
+/* The first line says it; takes the result. */
+static int fail(struct pg_conn *pg, PGresult *r, struct err *reterr)
+{
+    const char *state = PQresultErrorField(r, PG_DIAG_SQLSTATE);
+    const char *text = PQresultErrorField(r, PG_DIAG_MESSAGE_PRIMARY);
+    int code = code_of(pg, state);
+    if (!text) text = PQerrorMessage(pg);
+    if (code == ERR_UNSUPPORTED)
+        err_set(reterr, code,
+                "there are no markers in this database, or not in its search_path: "
+                "once migrate --mutations");
+    else
+        err_set(reterr, code, "PostgreSQL: %.*s", (int)strcspn(text, "\n"), text);
+    PQclear(r);
+    return code;
+}
+
+static bool has_rows(const PGresult *r)
+{
+    return PQresultStatus(r) == PGRES_TUPLES_OK;
+}
+
+/* ---- outcomes that are SQLSTATEs ---- */
+
+static struct blob *hex_blob(const char *hex)
+{
+    size_t len = strlen(hex) / 2;
+    uint8_t *content = malloc(len + 1);
+    struct blob *b = NULL;
+    if (content && hex_decode(bytes_of(hex, 2 * len), content, len))
+        b = blob_new(bytes_of(content, len));
+    free(content);
+    return b;
+}
+
+static void take_kept(const PGresult *r, struct marker_found *ret)
+{
+    static const char start[] = "outcome=\\x";
+    const char *detail = PQresultErrorField(r, PG_DIAG_MESSAGE_DETAIL);
+    const char *at = detail ? strstr(detail, start) : NULL;
+    if (at) ret->kept = hex_blob(at + sizeof start - 1);
+}
+
+static enum outcome outcome_of(const char *state)
+{
+    if (is_state(state, "ON001")) return OUTCOME_ALREADY_DONE;
+    if (is_state(state, "ON002")) return OUTCOME_MISMATCH;
+    bool undecided = is_state(state, "ON003") || is_state(state, "40001") ||
+                     is_state(state, "40P01") || is_state(state, "55P03");
+    return undecided ? OUTCOME_IN_PROGRESS : 0;
+}
+
+/* Takes the result. */
+static int refused(struct pg_conn *pg, PGresult *r, struct marker_found *ret,
+                   struct err *reterr)
+{
+    enum outcome outcome = outcome_of(PQresultErrorField(r, PG_DIAG_SQLSTATE));
+    if (!outcome) return fail(pg, r, reterr);
+    ret->outcome = outcome;
+    if (outcome == OUTCOME_ALREADY_DONE) take_kept(r, ret);
+    PQclear(r);
+    return 0;
+}
+
+/* ---- the transaction ---- */
+
+static bool is_open(struct marker_db db)
+{
+    return PQtransactionStatus(db.pg) == PQTRANS_INTRANS;
+}
+
+static bool has_failed(struct marker_db db)
+{
+    return PQstatus(db.pg) != CONNECTION_OK || PQtransactionStatus(db.pg) == PQTRANS_INERROR;
+}
+
+static int run(struct pg_conn *pg, const char *sql, struct err *reterr)
+{
+    PGresult *r = PQexec(pg, sql);
+    if (PQresultStatus(r) != PGRES_COMMAND_OK) return fail(pg, r, reterr);
+    PQclear(r);
+    return 0;
+}
+
+static int open_transaction(struct marker_db db, int64_t lock_ms, struct marker_found *ret,
+                            struct err *reterr)
+{
+    (void)lock_ms;
+    if (PQtransactionStatus(db.pg) != PQTRANS_IDLE && PQstatus(db.pg) == CONNECTION_OK)
+        return err_set(reterr, ERR_INVALID, "a transaction is open on this connection already");
+    ret->outcome = OUTCOME_OK;
+    return run(db.pg, BEGIN_SQL, reterr);
+}
+
+static void rollback(struct marker_db db)
+{
+    struct err ignored;
+    if (PQtransactionStatus(db.pg) != PQTRANS_IDLE) run(db.pg, "ROLLBACK", &ignored);
+}
+
+/* "ROLLBACK" is what a COMMIT of a transaction says that has failed before. */
+static int commit(struct marker_db db, int64_t lock_ms, struct err *reterr)
+{
+    (void)lock_ms;
+    PGresult *r = PQexec(db.pg, "COMMIT");
+    bool done = PQresultStatus(r) == PGRES_COMMAND_OK;
+    bool undone = done && strcmp(PQcmdStatus(r), "COMMIT") != 0;
+    bool lost = !done &&
+                (PQstatus(db.pg) != CONNECTION_OK || !PQresultErrorField(r, PG_DIAG_SQLSTATE) ||
+                 is_state(PQresultErrorField(r, PG_DIAG_SQLSTATE), "57"));
+    if (done) PQclear(r);
+    if (undone) return err_set(reterr, ERR_INVALID, "the transaction had failed before");
+    if (done) return 0;
+    int code = fail(db.pg, r, reterr);
+    return reterr->code = lost ? ERR_AMBIGUOUS : code;
+}
+
+/* ---- the marker ---- */
+
+static int begin(struct marker_db db, const struct marker *m, struct marker_found *ret,
+                 struct err *reterr)
+{
+    struct params p = { 0 };
+    if (!is_open(db))
+        return err_set(reterr, ERR_INVALID,
+                       "no transaction is open, or it has failed: BEGIN first");
+    add_request(&p, &m->mutation);
+    add_text(&p, m->mutation.method, p.method);
+    add_binary(&p, m->mutation.fingerprint);
+    add_ms(&p, m->lock_ms);
+    add_binary(&p, bytes_of(m->attempt, sizeof m->attempt));
+    PGresult *r = ask(db.pg,
+                      "SELECT once_mutation_begin($1::text, $2::text, $3::text, $4::bytea,"
+                      " $5::integer, $6::bytea), once_mutation_epoch(),"
+                      " floor(extract(epoch FROM once_mutation_ttl()) * 1000)::bigint",
+                      &p, 0);
+    if (!has_rows(r)) return refused(db.pg, r, ret, reterr);
+    ret->outcome = OUTCOME_CLAIMED;
+    snprintf(ret->epoch, sizeof ret->epoch, "%s", PQgetvalue(r, 0, 1));
+    ret->ttl_ms = strtoll(PQgetvalue(r, 0, 2), NULL, 10);
+    PQclear(r);
+    return 0;
+}
+
+static int finish(struct marker_db db, const struct mutation *m, struct bytes outcome,
+                  struct err *reterr)
+{
+    struct params p = { 0 };
+    add_request(&p, m);
+    add_binary(&p, outcome);
+    PGresult *r =
+        ask(db.pg, "SELECT once_mutation_finish($1::text, $2::text, $3::bytea)", &p, 0);
+    if (!has_rows(r)) return fail(db.pg, r, reterr);
+    PQclear(r);
+    return 0;
+}
+
+static int epoch(struct marker_db db, char *ret, struct err *reterr)
+{
+    PGresult *r = PQexec(db.pg, "SELECT once_mutation_epoch()");
+    if (!has_rows(r)) return fail(db.pg, r, reterr);
+    snprintf(ret, MUTATION_EPOCH_BYTES_MAX + 1, "%s", PQgetvalue(r, 0, 0));
+    PQclear(r);
+    return 0;
+}
+
+/* ---- after a COMMIT whose answer was lost ---- */
+
+static struct bytes cell(const PGresult *r, int column)
+{
+    return bytes_of(PQgetvalue(r, 0, column), (size_t)PQgetlength(r, 0, column));
+}
+
+static void judge(const PGresult *r, const struct marker *m, struct marker_found *ret)
+{
+    ret->outcome = OUTCOME_ABSENT;
+    if (PQntuples(r) == 0) return;
+    ret->outcome = OUTCOME_OK;
+    if (bytes_eq(cell(r, 0), bytes_of(m->attempt, sizeof m->attempt))) return;
+    ret->outcome = marker_judge(&m->mutation, cell(r, 1), cell(r, 2));
+    bool kept = ret->outcome == OUTCOME_ALREADY_DONE && !PQgetisnull(r, 0, 3);
+    if (kept) ret->kept = blob_new(cell(r, 3));
+}
+
+static int look_inside(struct pg_conn *pg, const struct marker *m, struct marker_found *ret,
+                       struct err *reterr)
+{
+    struct params p = { 0 };
+    add_request(&p, &m->mutation);
+    add_ms(&p, m->lock_ms < LOOK_LOCK_MS_MAX ? m->lock_ms : LOOK_LOCK_MS_MAX);
+    PGresult *r = ask(pg,
+                      "SELECT attempt, method, fingerprint, outcome"
+                      " FROM once_mutation_look($1::text, $2::text, $3::integer)",
+                      &p, 1);
+    if (!has_rows(r)) return refused(pg, r, ret, reterr);
+    judge(r, m, ret);
+    PQclear(r);
+    return 0;
+}
+
+static int look(struct marker_db db, const struct marker *m, struct marker_found *ret,
+                struct err *reterr)
+{
+    if (PQstatus(db.pg) != CONNECTION_OK) PQreset(db.pg);
+    rollback(db); /* of an earlier look */
+    int r = run(db.pg, BEGIN_SQL, reterr);
+    if (!r) r = look_inside(db.pg, m, ret, reterr);
+    rollback(db);
+    return r;
+}
+
+const struct marker_class marker_postgres = {
+    .name = "PostgreSQL",
+    .is_open = is_open,
+    .has_failed = has_failed,
+    .open = open_transaction,
+    .begin = begin,
+    .finish = finish,
+    .commit = commit,
+    .rollback = rollback,
+    .epoch = epoch,
+    .look = look,
+};

@@ -1,0 +1,234 @@
+/* marker_sqlite.c - markers in an SQLite file, by the statements of markers/sqlite.sql; see marker.h.
+ *
+ * A file has one writer at a time, so whoever is undecided is in the way of everybody: that is
+ * IN_PROGRESS, after lock_ms and whatever the caller's own busy handler adds to it. */
+#include "store/marker.h"
+
+#include "base/clock.h"
+
+#include <sqlite3.h>
+#include <stdio.h>
+#include <time.h>
+
+#define BEGIN_SQL                                                                              \
+    "INSERT INTO once_mutations (user_id, request_id, method, fingerprint, attempt)"           \
+    " VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT DO UPDATE SET"                                   \
+    " created_at_ms = excluded.created_at_ms, method = excluded.method,"                       \
+    " fingerprint = excluded.fingerprint, attempt = excluded.attempt, outcome = NULL"          \
+    " WHERE created_at_ms + (SELECT ttl_ms FROM once_mutation_meta) <= excluded.created_at_ms" \
+    " RETURNING (SELECT epoch FROM once_mutation_meta), (SELECT ttl_ms FROM "                  \
+    "once_mutation_meta)"
+#define LOOK_SQL                                                                               \
+    "SELECT attempt, method, fingerprint, outcome FROM once_mutations"                         \
+    " WHERE user_id = ?1 AND request_id = ?2"
+#define FINISH_SQL                                                                             \
+    "UPDATE once_mutations SET outcome = ?3 WHERE user_id = ?1 AND request_id = ?2"
+
+enum { PAUSE_US_FIRST = 500, PAUSE_US_MAX = 20000 };
+
+/* ---- statements ---- */
+
+static bool is_busy(int code)
+{
+    return (code & 0xff) == SQLITE_BUSY || (code & 0xff) == SQLITE_LOCKED;
+}
+
+static int fail(struct sqlite3 *db, struct err *reterr)
+{
+    const char *text = sqlite3_errmsg(db);
+    int code = sqlite3_extended_errcode(db);
+    if (strstr(text, "no such table"))
+        return err_set(reterr, ERR_UNSUPPORTED,
+                       "there are no markers in this file: once migrate --mutations");
+    if (is_busy(code))
+        return err_set(reterr, ERR_UNAVAILABLE, "SQLite: somebody else has the file");
+    bool away = (code & 0xff) == SQLITE_IOERR || (code & 0xff) == SQLITE_FULL;
+    return err_set(reterr, away ? ERR_UNAVAILABLE : ERR_INVALID, "SQLite: %.150s", text);
+}
+
+/* Empty is NULL, if it may be. */
+static void bind(sqlite3_stmt *s, int at, struct bytes content, bool text)
+{
+    if (content.len == 0)
+        sqlite3_bind_null(s, at);
+    else if (text)
+        sqlite3_bind_text(s, at, (const char *)content.data, (int)content.len, SQLITE_STATIC);
+    else
+        sqlite3_bind_blob(s, at, content.data, (int)content.len, SQLITE_STATIC);
+}
+
+static struct bytes column(sqlite3_stmt *s, int at)
+{
+    return bytes_of(sqlite3_column_blob(s, at), (size_t)sqlite3_column_bytes(s, at));
+}
+
+/* NULL: it cannot be prepared, and that is told. */
+static sqlite3_stmt *prepare(struct sqlite3 *db, const char *sql, const struct mutation *m,
+                             struct err *reterr)
+{
+    sqlite3_stmt *s = NULL;
+    if (sqlite3_prepare_v2(db, sql, -1, &s, NULL) != SQLITE_OK) {
+        fail(db, reterr);
+        return NULL;
+    }
+    bind(s, 1, m->user, true);
+    bind(s, 2, m->request, true);
+    return s;
+}
+
+/* ---- the transaction ---- */
+
+static bool is_open(struct marker_db db)
+{
+    return !sqlite3_get_autocommit(db.sqlite);
+}
+
+/* Some errors have ended it, but so may the caller have. */
+static bool has_failed(struct marker_db db)
+{
+    (void)db;
+    return false;
+}
+
+/* Again and again until lock_ms are over, as long as somebody is in the way. */
+static int run_patiently(struct sqlite3 *db, const char *sql, int64_t lock_ms)
+{
+    int64_t until_us = clock_measure_us() + lock_ms * 1000, pause_us = PAUSE_US_FIRST;
+    for (;;) {
+        int code = sqlite3_exec(db, sql, NULL, NULL, NULL);
+        if (!is_busy(code) || clock_measure_us() + pause_us > until_us) return code;
+        nanosleep(&(struct timespec){ .tv_nsec = pause_us * 1000 }, NULL);
+        if (pause_us < PAUSE_US_MAX) pause_us *= 2;
+    }
+}
+
+static int open_transaction(struct marker_db db, int64_t lock_ms, struct marker_found *ret,
+                            struct err *reterr)
+{
+    if (is_open(db))
+        return err_set(reterr, ERR_INVALID, "a transaction is open on this connection already");
+    int code = run_patiently(db.sqlite, "BEGIN IMMEDIATE", lock_ms);
+    if (code != SQLITE_OK && !is_busy(code)) return fail(db.sqlite, reterr);
+    ret->outcome = code == SQLITE_OK ? OUTCOME_OK : OUTCOME_IN_PROGRESS;
+    return 0;
+}
+
+static void rollback(struct marker_db db)
+{
+    if (is_open(db)) sqlite3_exec(db.sqlite, "ROLLBACK", NULL, NULL, NULL);
+}
+
+/* An error of the disk says nothing about what is on it: look() does. */
+static int commit(struct marker_db db, int64_t lock_ms, struct err *reterr)
+{
+    int code = run_patiently(db.sqlite, "COMMIT", lock_ms);
+    if (code == SQLITE_OK) return 0;
+    int kind = code & 0xff;
+    fail(db.sqlite, reterr);
+    if (kind == SQLITE_IOERR || kind == SQLITE_FULL || kind == SQLITE_CORRUPT)
+        reterr->code = ERR_AMBIGUOUS;
+    rollback(db);
+    return reterr->code;
+}
+
+/* ---- the marker ---- */
+
+/* What is there. False: nothing. */
+static int find(struct sqlite3 *db, const struct marker *m, struct marker_found *ret,
+                struct err *reterr)
+{
+    sqlite3_stmt *s = prepare(db, LOOK_SQL, &m->mutation, reterr);
+    if (!s) return reterr->code;
+    int code = sqlite3_step(s), r = 0;
+    ret->outcome = OUTCOME_ABSENT;
+    if (code == SQLITE_ROW) {
+        bool ours = bytes_eq(column(s, 0), bytes_of(m->attempt, sizeof m->attempt));
+        ret->outcome =
+            ours ? OUTCOME_OK : marker_judge(&m->mutation, column(s, 1), column(s, 2));
+        bool kept = sqlite3_column_type(s, 3) != SQLITE_NULL;
+        if (kept && ret->outcome == OUTCOME_ALREADY_DONE) ret->kept = blob_new(column(s, 3));
+    } else if (is_busy(code)) {
+        ret->outcome = OUTCOME_IN_PROGRESS;
+    } else if (code != SQLITE_DONE) {
+        r = fail(db, reterr);
+    }
+    sqlite3_finalize(s);
+    return r;
+}
+
+static int begin(struct marker_db db, const struct marker *m, struct marker_found *ret,
+                 struct err *reterr)
+{
+    if (!is_open(db))
+        return err_set(reterr, ERR_INVALID, "no transaction is open: BEGIN IMMEDIATE first");
+    sqlite3_stmt *s = prepare(db.sqlite, BEGIN_SQL, &m->mutation, reterr);
+    if (!s) return reterr->code;
+    bind(s, 3, m->mutation.method, true);
+    bind(s, 4, m->mutation.fingerprint, false);
+    bind(s, 5, bytes_of(m->attempt, sizeof m->attempt), false);
+    int code = sqlite3_step(s), r = 0;
+    if (code == SQLITE_ROW) {
+        ret->outcome = OUTCOME_CLAIMED;
+        snprintf(ret->epoch, sizeof ret->epoch, "%s", (const char *)sqlite3_column_text(s, 0));
+        ret->ttl_ms = sqlite3_column_int64(s, 1);
+        code = sqlite3_step(s);
+    } else if (is_busy(code)) {
+        ret->outcome = OUTCOME_IN_PROGRESS;
+    } else if (code == SQLITE_DONE) {
+        r = find(db.sqlite, m, ret, reterr);
+    } else {
+        r = fail(db.sqlite, reterr);
+    }
+    sqlite3_finalize(s);
+    return r;
+}
+
+static int finish(struct marker_db db, const struct mutation *m, struct bytes outcome,
+                  struct err *reterr)
+{
+    sqlite3_stmt *s = prepare(db.sqlite, FINISH_SQL, m, reterr);
+    if (!s) return reterr->code;
+    sqlite3_bind_blob(s, 3, outcome.data ? (const void *)outcome.data : "", (int)outcome.len,
+                      SQLITE_STATIC);
+    int code = is_open(db) ? sqlite3_step(s) : SQLITE_DONE, r = 0;
+    bool changed = is_open(db) && sqlite3_changes(db.sqlite) == 1;
+    if (code != SQLITE_DONE)
+        r = fail(db.sqlite, reterr);
+    else if (!changed)
+        r = err_set(reterr, ERR_INVALID, "this transaction has not begun this request");
+    sqlite3_finalize(s);
+    return r;
+}
+
+static int epoch(struct marker_db db, char *ret, struct err *reterr)
+{
+    static const struct mutation nobodys;
+    sqlite3_stmt *s =
+        prepare(db.sqlite, "SELECT epoch FROM once_mutation_meta", &nobodys, reterr);
+    if (!s) return reterr->code;
+    int r = sqlite3_step(s) == SQLITE_ROW ? 0 : fail(db.sqlite, reterr);
+    if (!r)
+        snprintf(ret, MUTATION_EPOCH_BYTES_MAX + 1, "%s",
+                 (const char *)sqlite3_column_text(s, 0));
+    sqlite3_finalize(s);
+    return r;
+}
+
+static int look(struct marker_db db, const struct marker *m, struct marker_found *ret,
+                struct err *reterr)
+{
+    return find(db.sqlite, m, ret, reterr);
+}
+
+const struct marker_class marker_sqlite = {
+    .name = "SQLite",
+    .is_open = is_open,
+    .has_failed = has_failed,
+    .open = open_transaction,
+    .begin = begin,
+    .finish = finish,
+    .commit = commit,
+    .rollback = rollback,
+    .epoch = epoch,
+    .look = look,
+};

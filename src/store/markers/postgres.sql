@@ -1,0 +1,383 @@
+-- postgres.sql - markers: what makes a mutation happen once, inside the caller's own transaction.
+--
+-- A plain script for psql as it stands, into the first schema of the search_path; it may be run
+-- again, and by many at once. Two settings are read if they are there:
+--     SET once.ttl = '1 hour';      how long a marker counts: a promise to callers, not a cache time
+--     SET once.partitions = '16';   a new table is partitioned by hash of user_id
+--
+-- A transaction calls once_mutation_begin() first, and goes on only if that returns. What it raises:
+--     ON001  already done: a transaction with this request was committed. Never retry; read again.
+--     ON002  mismatch: this request was used for something else. Nothing else is told.
+--     ON003  in progress: an undecided transaction has this request. Retry, in a new transaction.
+--     ON004  a call that cannot be meant: ids empty or too long, finish without begin, ...
+-- After any of them the transaction has to be rolled back. A rollback leaves nothing behind.
+--
+-- Who begins takes a lock named after the request, which ends with the transaction. Who gets it
+-- knows that nobody else who begins is undecided, so nothing waits and no subtransaction is paid for.
+-- Who does not get it may wait, if nobody else does: a storm of retries costs one connection. A
+-- marker past its time counts as absent, whether or not it was deleted. Times are those of
+-- clock_timestamp(): now() stands still in a transaction.
+
+BEGIN;
+SET LOCAL client_min_messages = warning;
+
+-- The table is made once. Its text is compared as bytes, which is faster, and does not change with
+-- the operating system. ttl and epoch are functions, so that who asks for them reads no row.
+DO $install$
+DECLARE
+    partitions integer := nullif(current_setting('once.partitions', true), '');
+    ttl interval := nullif(current_setting('once.ttl', true), '');
+    present integer;
+BEGIN
+    PERFORM pg_advisory_xact_lock(hashtextextended('once markers', 0));
+    PERFORM set_config('search_path', quote_ident(current_schema()) || ', pg_temp', true);
+    IF partitions NOT BETWEEN 0 AND 1024 OR ttl < interval '1 second' THEN
+        RAISE EXCEPTION USING ERRCODE = 'ON004',
+            MESSAGE = 'once.partitions is from 0 to 1024, once.ttl at least a second';
+    END IF;
+    IF to_regclass('once_mutations') IS NULL THEN
+        EXECUTE 'CREATE TABLE once_mutations (
+            created_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+            user_id text COLLATE "C" NOT NULL,
+            request_id text COLLATE "C" NOT NULL,
+            method text COLLATE "C",
+            fingerprint bytea,
+            attempt bytea, -- random, of who has to know its own marker after a lost COMMIT
+            outcome bytea,
+            PRIMARY KEY (user_id, request_id))'
+            || CASE WHEN partitions > 0 THEN ' PARTITION BY HASH (user_id)' ELSE '' END;
+        FOR i IN 0 .. coalesce(partitions, 0) - 1 LOOP
+            EXECUTE format('CREATE TABLE once_mutations_%s PARTITION OF once_mutations
+                FOR VALUES WITH (MODULUS %s, REMAINDER %s)', i, partitions, i);
+        END LOOP;
+        CREATE INDEX once_mutations_created_at ON once_mutations (created_at);
+    ELSIF NOT EXISTS (SELECT FROM pg_attribute
+        WHERE attrelid = 'once_mutations'::regclass AND attname = 'attempt')
+    THEN
+        RAISE EXCEPTION USING ERRCODE = 'ON004',
+            MESSAGE = 'there is a table once_mutations of somebody else',
+            HINT = 'Install into another schema.';
+    END IF;
+    SELECT count(*) INTO present FROM pg_inherits WHERE inhparent = 'once_mutations'::regclass;
+    IF partitions <> present THEN
+        RAISE EXCEPTION USING ERRCODE = 'ON004',
+            MESSAGE = format('once_mutations is there, with %s partitions', present),
+            HINT = 'Rename it, install again, copy the rows that have not expired, drop it.';
+    END IF;
+    IF ttl IS NOT NULL OR to_regprocedure('once_mutation_ttl()') IS NULL THEN
+        EXECUTE format('CREATE OR REPLACE FUNCTION once_mutation_ttl() RETURNS interval
+            LANGUAGE sql IMMUTABLE AS %L', format('SELECT interval %L',
+            make_interval(secs => extract(epoch FROM coalesce(ttl, interval '1 hour'))::float8)));
+    END IF;
+    IF to_regprocedure('once_mutation_installation()') IS NULL THEN
+        EXECUTE format('CREATE FUNCTION once_mutation_installation() RETURNS text
+            LANGUAGE sql IMMUTABLE AS %L', format('SELECT text %L',
+            substr(md5(random()::text || clock_timestamp()::text || txid_current()::text), 1, 16)));
+    END IF;
+END $install$;
+
+-- Changes when what was committed may be gone: by a failover or a restore (the timeline, the oid of
+-- the table), by another installation. An answer that was kept elsewhere under another epoch is void.
+CREATE OR REPLACE FUNCTION once_mutation_epoch() RETURNS text
+LANGUAGE sql VOLATILE SET search_path FROM CURRENT
+AS $$
+    SELECT substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8) || '-'
+        || 'once_mutations'::regclass::oid || '-' || once_mutation_installation()
+$$;
+
+-- ---- what the others are made of ----------------------------------------------------------------
+
+CREATE OR REPLACE FUNCTION once_mutation_lock(user_id text, request_id text) RETURNS bigint
+LANGUAGE sql IMMUTABLE
+AS $$ SELECT hashtextextended($1, hashtextextended($2, 6623)) $$;
+
+CREATE OR REPLACE FUNCTION once_mutation_valid(
+    user_id text, request_id text, method text, fingerprint bytea) RETURNS boolean
+LANGUAGE sql IMMUTABLE
+AS $$
+    SELECT octet_length($1) BETWEEN 1 AND 256 AND octet_length($2) BETWEEN 1 AND 256
+        AND coalesce(octet_length($3) <= 128, true) AND coalesce(octet_length($4) <= 64, true)
+        AND $1 || $2 || coalesce($3, '') !~ '[\x01-\x1f\x7f]'
+$$;
+
+CREATE OR REPLACE FUNCTION once_mutation_refuse_call(what text) RETURNS void
+LANGUAGE plpgsql
+AS $$
+BEGIN
+    RAISE EXCEPTION USING ERRCODE = 'ON004', MESSAGE = 'invalid: ' || what,
+        HINT = 'user_id and request_id have 1 to 256 bytes, method up to 128, none of them control '
+            'characters; fingerprint and attempt up to 64, outcome up to 8192; lock_ms is from 0 '
+            'to 600000.';
+END $$;
+
+CREATE OR REPLACE FUNCTION once_mutation_refuse_progress(why text) RETURNS void
+LANGUAGE plpgsql
+AS $$
+BEGIN
+    RAISE EXCEPTION USING ERRCODE = 'ON003', MESSAGE = 'in_progress: ' || why,
+        HINT = 'Roll back and retry in a new transaction: whether this request is done is undecided.';
+END $$;
+
+-- A visible row whose transaction is in progress is one of ours, of a subtransaction, too. xmin has
+-- the lower half of a transaction id: the upper one is that which brings it next to ours.
+CREATE OR REPLACE FUNCTION once_mutation_is_ours(xmin xid) RETURNS boolean
+LANGUAGE sql VOLATILE
+AS $$
+    SELECT pg_xact_status((ours + ((xmin::text::bigint - ours + 2147483648) & 4294967295)
+        - 2147483648)::text::xid8) = 'in progress'
+    FROM (SELECT pg_current_xact_id_if_assigned()::text::bigint) AS top (ours)
+$$;
+
+-- Returns with the lock of the request, or raises ON003: after lock_ms, or at once if somebody else
+-- waits already. The wait is undone, lock and all, by an exception of its own: so lock_timeout is what
+-- it was, and the next one may wait.
+CREATE OR REPLACE FUNCTION once_mutation_wait(user_id text, request_id text, lock_ms integer)
+RETURNS void
+LANGUAGE plpgsql SET search_path FROM CURRENT
+AS $$
+DECLARE
+    until timestamptz := clock_timestamp() + lock_ms * interval '1 millisecond';
+    left_ms bigint;
+BEGIN
+    WHILE NOT pg_try_advisory_xact_lock(once_mutation_lock($1, $2)) LOOP
+        left_ms := ceil(extract(epoch FROM until - clock_timestamp()) * 1000);
+        IF left_ms <= 0 THEN
+            PERFORM once_mutation_refuse_progress('another transaction has this request');
+        END IF;
+        BEGIN
+            IF NOT pg_try_advisory_xact_lock(~once_mutation_lock($1, $2)) THEN
+                PERFORM once_mutation_refuse_progress(
+                    'another transaction has this request, and another one waits for it');
+            END IF;
+            PERFORM set_config('lock_timeout', left_ms::text, true);
+            PERFORM pg_advisory_xact_lock(once_mutation_lock($1, $2));
+            RAISE EXCEPTION USING ERRCODE = 'ON009';
+        EXCEPTION
+            WHEN SQLSTATE 'ON009' THEN NULL;
+            WHEN lock_not_available OR deadlock_detected THEN
+                PERFORM once_mutation_refuse_progress('another transaction has this request');
+        END;
+    END LOOP;
+END $$;
+
+-- Looks at the marker that is there: raises what it means, or puts a new one in the place of one that
+-- has expired, or of none. A snapshot that is older than the marker cannot tell: that is ON003, too.
+CREATE OR REPLACE FUNCTION once_mutation_settle(
+    user_id text, request_id text, method text, fingerprint bytea, lock_ms integer, attempt bytea)
+RETURNS void
+LANGUAGE plpgsql SET search_path FROM CURRENT
+AS $$
+DECLARE
+    found_one record;
+    lock_timeout text := current_setting('lock_timeout');
+BEGIN
+    PERFORM set_config('lock_timeout', greatest(lock_ms, 1)::text, true);
+    LOOP
+        SELECT m.created_at, m.method, m.fingerprint, m.outcome, m.xmin INTO found_one
+        FROM once_mutations m WHERE m.user_id = $1 AND m.request_id = $2;
+        IF NOT FOUND THEN
+            INSERT INTO once_mutations (user_id, request_id, created_at, method, fingerprint, attempt)
+            VALUES ($1, $2, clock_timestamp(), nullif($3, ''), nullif($4, ''), $6)
+            ON CONFLICT DO NOTHING;
+        ELSIF found_one.created_at + once_mutation_ttl() <= clock_timestamp() THEN
+            UPDATE once_mutations m
+            SET created_at = clock_timestamp(), method = nullif($3, ''),
+                fingerprint = nullif($4, ''), attempt = $6, outcome = NULL
+            WHERE m.user_id = $1 AND m.request_id = $2 AND m.created_at = found_one.created_at;
+        ELSE
+            EXIT;
+        END IF;
+        IF FOUND THEN
+            PERFORM set_config('lock_timeout', lock_timeout, true);
+            RETURN;
+        END IF;
+    END LOOP;
+    IF found_one.method IS DISTINCT FROM nullif($3, '')
+        OR found_one.fingerprint IS DISTINCT FROM nullif($4, '') THEN
+        RAISE EXCEPTION USING ERRCODE = 'ON002',
+            MESSAGE = 'mismatch: this request was used with another method or fingerprint',
+            HINT = 'Roll back and do not retry: a new mutation needs a request_id of its own.';
+    END IF;
+    IF once_mutation_is_ours(found_one.xmin) THEN
+        PERFORM once_mutation_refuse_call('this transaction has begun this request already');
+    END IF;
+    RAISE EXCEPTION USING ERRCODE = 'ON001',
+        MESSAGE = 'already_done: a transaction with this request was committed',
+        DETAIL = coalesce('outcome=\x' || encode(found_one.outcome, 'hex'), ''),
+        HINT = 'Roll back and do not retry: read what it did.';
+EXCEPTION WHEN lock_not_available OR deadlock_detected OR serialization_failure THEN
+    PERFORM once_mutation_refuse_progress('another transaction has just had this request');
+END $$;
+
+-- ---- for callers ----------------------------------------------------------------------------------
+
+-- The first statement of the transaction. Returns: this transaction is the one.
+CREATE OR REPLACE FUNCTION once_mutation_begin(
+    user_id text, request_id text, method text DEFAULT NULL, fingerprint bytea DEFAULT NULL,
+    lock_ms integer DEFAULT 1000, attempt bytea DEFAULT NULL)
+RETURNS void
+LANGUAGE plpgsql SET search_path FROM CURRENT
+AS $$
+BEGIN
+    IF (once_mutation_valid($1, $2, $3, $4) AND lock_ms BETWEEN 0 AND 600000
+        AND coalesce(octet_length(attempt) <= 64, true)) IS NOT TRUE
+    THEN
+        PERFORM once_mutation_refuse_call('once_mutation_begin()');
+    END IF;
+    IF NOT pg_try_advisory_xact_lock(once_mutation_lock($1, $2)) THEN
+        PERFORM once_mutation_wait($1, $2, lock_ms);
+    END IF;
+    IF current_setting('transaction_isolation') = 'read committed' THEN
+        INSERT INTO once_mutations (user_id, request_id, created_at, method, fingerprint, attempt)
+        VALUES ($1, $2, clock_timestamp(), nullif($3, ''), nullif($4, ''), $6)
+        ON CONFLICT DO NOTHING;
+        IF FOUND THEN
+            RETURN;
+        END IF;
+    END IF;
+    PERFORM once_mutation_settle($1, $2, $3, $4, lock_ms, attempt);
+END $$;
+
+-- In the same transaction: what a duplicate is told, as DETAIL of ON001.
+CREATE OR REPLACE FUNCTION once_mutation_finish(user_id text, request_id text, outcome bytea)
+RETURNS void
+LANGUAGE plpgsql SET search_path FROM CURRENT
+AS $$
+BEGIN
+    IF octet_length(outcome) > 8192 THEN
+        PERFORM once_mutation_refuse_call('an outcome of ' || octet_length(outcome) || ' bytes');
+    END IF;
+    UPDATE once_mutations m SET outcome = $3
+    WHERE m.user_id = $1 AND m.request_id = $2 AND once_mutation_is_ours(m.xmin);
+    IF NOT FOUND THEN
+        PERFORM once_mutation_refuse_call('this transaction has not begun this request');
+    END IF;
+END $$;
+
+-- Many at once, in one statement: the numbers, from 1, of those that are new. Of two that are the same
+-- the first counts. Undecided ones are waited for, as long as lock_timeout says. Rows are locked in
+-- one order, whatever order they came in, so that two batches cannot wait for each other.
+--
+-- Where none is there yet, which is the rule, they are simply inserted: to be ready for a conflict
+-- costs a third more. If there is one after all, all of them are tried again, ready for it.
+CREATE OR REPLACE FUNCTION once_mutation_begin_many(
+    user_ids text[], request_ids text[], methods text[] DEFAULT NULL,
+    fingerprints bytea[] DEFAULT NULL)
+RETURNS SETOF integer
+LANGUAGE plpgsql SET search_path FROM CURRENT
+SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off
+SET enable_hashjoin = off
+SET enable_mergejoin = off
+SET jit = off
+AS $$
+DECLARE
+    invalid boolean;
+    known boolean;
+BEGIN
+    IF cardinality(user_ids) IS DISTINCT FROM cardinality(request_ids)
+        OR cardinality(methods) <> cardinality(user_ids)
+        OR cardinality(fingerprints) <> cardinality(user_ids)
+    THEN
+        PERFORM once_mutation_refuse_call('arrays of different lengths');
+    END IF;
+    SELECT bool_or(once_mutation_valid(u, r, m, f) IS NOT TRUE), bool_or(there.one)
+    INTO invalid, known
+    FROM unnest(user_ids, request_ids, methods, fingerprints) AS a (u, r, m, f)
+    LEFT JOIN LATERAL (
+        SELECT true AS one FROM once_mutations WHERE user_id = u AND request_id = r OFFSET 0
+    ) AS there ON true;
+    IF invalid THEN
+        PERFORM once_mutation_refuse_call('once_mutation_begin_many()');
+    END IF;
+    IF known IS NOT TRUE THEN
+        BEGIN
+            INSERT INTO once_mutations (user_id, request_id, created_at, method, fingerprint)
+            SELECT u, r, clock_timestamp(), nullif(m, ''), nullif(f, '')
+            FROM unnest(user_ids, request_ids, methods, fingerprints) AS a (u, r, m, f)
+            ORDER BY u COLLATE "C", r COLLATE "C";
+            RETURN QUERY SELECT generate_series(1, cardinality(user_ids));
+            RETURN;
+        EXCEPTION WHEN unique_violation THEN
+            NULL;
+        END;
+    END IF;
+    RETURN QUERY
+    WITH asked AS MATERIALIZED (
+        SELECT DISTINCT ON (u COLLATE "C", r COLLATE "C") u, r, m, f, n
+        FROM unnest(user_ids, request_ids, methods, fingerprints)
+            WITH ORDINALITY AS a (u, r, m, f, n)
+        ORDER BY u COLLATE "C", r COLLATE "C", n
+    ), fresh AS (
+        INSERT INTO once_mutations AS mine (user_id, request_id, created_at, method, fingerprint)
+        SELECT u, r, clock_timestamp(), nullif(m, ''), nullif(f, '') FROM asked
+        ON CONFLICT (user_id, request_id) DO UPDATE
+        SET created_at = clock_timestamp(), method = excluded.method,
+            fingerprint = excluded.fingerprint, attempt = NULL, outcome = NULL
+        WHERE mine.created_at + once_mutation_ttl() <= clock_timestamp()
+        RETURNING user_id, request_id
+    )
+    SELECT min(n)::integer FROM (
+        SELECT u, r, n, false AS won FROM asked
+        UNION ALL
+        SELECT user_id, request_id, NULL, true FROM fresh
+    ) AS both_of (u, r, n, won)
+    GROUP BY u COLLATE "C", r COLLATE "C" HAVING bool_or(won) ORDER BY 1;
+END $$;
+
+-- After a COMMIT whose answer was lost: waits until nobody is undecided, and returns the marker, if
+-- there is one. Whose it is, its attempt tells. Raises ON003 after lock_ms.
+CREATE OR REPLACE FUNCTION once_mutation_look(
+    user_id text, request_id text, lock_ms integer DEFAULT 1000)
+RETURNS TABLE (created_at timestamptz, method text, fingerprint bytea, attempt bytea, outcome bytea)
+LANGUAGE plpgsql SET search_path FROM CURRENT
+AS $$
+BEGIN
+    PERFORM once_mutation_wait($1, $2, $3);
+    RETURN QUERY
+    SELECT m.created_at, m.method, m.fingerprint, m.attempt, m.outcome FROM once_mutations m
+    WHERE m.user_id = $1 AND m.request_id = $2
+        AND m.created_at + once_mutation_ttl() > clock_timestamp();
+END $$;
+
+-- ---- cleanup --------------------------------------------------------------------------------------
+
+-- Deletes up to at_most that have expired, the oldest of each partition first. Rows that somebody else
+-- deletes or takes over just now are left to them.
+CREATE OR REPLACE FUNCTION once_mutation_sweep(at_most integer) RETURNS bigint
+LANGUAGE plpgsql SET search_path FROM CURRENT
+SET enable_seqscan = off
+SET jit = off
+AS $$
+DECLARE
+    before timestamptz := clock_timestamp() - once_mutation_ttl();
+    part regclass;
+    removed bigint := 0;
+    here bigint;
+BEGIN
+    FOR part IN
+        SELECT oid FROM pg_class WHERE oid = 'once_mutations'::regclass AND relkind = 'r'
+        UNION ALL
+        SELECT inhrelid FROM pg_inherits WHERE inhparent = 'once_mutations'::regclass
+    LOOP
+        EXECUTE format('DELETE FROM %1$s WHERE ctid = ANY (ARRAY(
+            SELECT ctid FROM %1$s WHERE created_at <= $1
+            ORDER BY created_at LIMIT $2 FOR UPDATE SKIP LOCKED))', part)
+        USING before, at_most - removed;
+        GET DIAGNOSTICS here = ROW_COUNT;
+        removed := removed + here;
+        EXIT WHEN removed >= at_most;
+    END LOOP;
+    RETURN removed;
+END $$;
+
+-- For how many seconds the oldest expired one has been waiting to be deleted; 0: there is none.
+CREATE OR REPLACE FUNCTION once_mutation_oldest() RETURNS double precision
+LANGUAGE sql VOLATILE SET search_path FROM CURRENT
+AS $$
+    SELECT greatest(extract(epoch FROM clock_timestamp() - once_mutation_ttl() - min(created_at)), 0)
+    FROM once_mutations
+$$;
+
+COMMENT ON TABLE once_mutations IS 'markers of once, version 1';
+COMMIT;
