@@ -35,8 +35,8 @@ void run_id_make(int64_t now_ms, const uint8_t random[10], struct run_id *ret_id
 int64_t run_id_ms(const struct run_id *id)
 {
     int64_t ms = 0;
-    for (int i = 0; i < 10; i++) {
-        const char *digit = strchr(digits, id->text[4 + i]);
+    for (const char *at = id->text + 4; at < id->text + 14; at++) {
+        const char *digit = memchr(digits, *at, sizeof digits - 1);
         ms = ms << 5 | (digit ? digit - digits : 0);
     }
     return ms;

@@ -18,6 +18,7 @@
 
 enum {
     RUN_ID_BYTES = 30, /* "run_" and 26 digits of Crockford's base 32 */
+    RUN_ID_TIME_BITS = 48,
     ENV_BYTES_MAX = 64,
     TASK_BYTES_MAX = 128,
     QUEUE_BYTES_MAX = 128,

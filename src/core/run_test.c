@@ -29,6 +29,7 @@ Test(run_id, is_time_and_randomness)
         run_id_make(table[i].now_ms, random, &id);
         cr_expect_str_eq(id.text, table[i].text);
         cr_expect(run_id_parse(run_id_bytes(&id), &parsed) && run_id_eq(&id, &parsed));
+        cr_expect(run_id_ms(&id) == table[i].now_ms);
     }
 }
 

@@ -296,14 +296,16 @@ static void put_op(struct argv *a, const struct op *op)
     argv_made(a, le_put(at, ask->env_limit < ROWS_MAX ? ask->env_limit : ROWS_MAX, 4));
 }
 
-/* Chunks of which all ids are above this have none that is asked for: the first id that is too late. */
+/* The first id that is too late: a chunk that may have it, or a later one, has none that is asked for.
+ * Without an id, there is none. */
 static uint8_t *list_from_put(uint8_t *at, const struct buffer_ask *ask)
 {
     static const uint8_t none[10] = { 0 };
     struct run_id from;
     at = env_put(at, ask->env);
-    if (!ask->before.text[0]) return at;
-    run_id_make(run_id_ms(&ask->before) + CHUNK_SPAN_MS + 1, none, &from);
+    int64_t ms = run_id_ms(&ask->before) + CHUNK_SPAN_MS + 1;
+    if (!ask->before.text[0] || ms >> RUN_ID_TIME_BITS) return at;
+    run_id_make(ms, none, &from);
     return bytes_put(at, run_id_bytes(&from));
 }
 

@@ -477,7 +477,7 @@ Test(redis_buffer, user_with_no_more_rights_than_needed)
     coord_ask(&coord,
               "ACL SETUSER joe on >pw ~t:* &t:* -@all +@connection +evalsha +script|load"
               " +hmget +hget +hset +hdel +hscan +pexpire +publish +subscribe +time +info"
-              " +zadd +zrem +zcard +zrangebylex +zrevrangebylex +zlexcount"
+              " +zadd +zrem +zcard +zrangebylex +zrevrangebylex"
               " +llen +lindex +lrange +rpush +lpush +ltrim +del");
     snprintf(url, sizeof url, "redis://joe:pw@%s", coord.url + strlen("redis://"));
     coord_close(&coord, s);

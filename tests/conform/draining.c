@@ -403,6 +403,51 @@ BUFFER_CASE(entry_list, pages_without_gap_or_repeat)
     cr_assert(list_entries("e", 1, 10)->buffer->entries.count == 0);
 }
 
+/* Ids say when they were made, which need not be when they came. */
+static struct run_id id_made_at(int64_t ms, uint8_t which)
+{
+    struct run_id id;
+    const uint8_t random[10] = { which };
+    run_id_make(ms, random, &id);
+    return id;
+}
+
+static void accept_made_at(const int64_t *times_ms, unsigned count)
+{
+    for (unsigned i = 0; i < count; i++) {
+        struct buffer_ask ask = { .env = bytes_str("e"), .run = run_of(i), .unclaimed = true };
+        ask.id = id_made_at(times_ms[i], (uint8_t)i);
+        submit_buffer(VERB_ACCEPT, ask, NULL, NULL);
+    }
+    world_settle(&world);
+}
+
+BUFFER_CASE(entry_list, ids_of_any_time_are_in_their_order)
+{
+    enum { COUNT = 120 };
+    int64_t times_ms[COUNT];
+    for (unsigned i = 0; i < COUNT; i++)
+        times_ms[i] =
+            INT64_C(1700000000000) + (i * 7919 % COUNT) * 500; /* a minute, shuffled */
+    for (unsigned i = 0; i < COUNT; i += 20) accept_made_at(times_ms + i, 20);
+    struct buffer_ask ask = { .env = bytes_str("e"), .limit = 7 };
+    ask.before = id_made_at((INT64_C(1) << 48) - 1, 0xff);
+    size_t seen = 0;
+    for (bool more = true; more; more = ask.entries.more) {
+        const struct op *op = expect(buffer(VERB_ENTRY_LIST, ask), OUTCOME_OK);
+        const struct entries *got = &op->buffer->entries;
+        for (size_t i = 0; i < got->count; i++, seen++) {
+            cr_assert(run_id_ms(&got->rows[i]->id) ==
+                          INT64_C(1700000000000) + (COUNT - 1 - (int64_t)seen) * 500,
+                      "the %zu. is another", seen);
+            ask.before = got->rows[i]->id;
+        }
+        ask.entries.more = got->more;
+        cr_assert(got->count == (got->more ? 7 : COUNT % 7));
+    }
+    cr_assert(seen == COUNT);
+}
+
 BUFFER_CASE(entry_list, full_page_knows_that_it_is_the_last)
 {
     accept_many("e", 1, 4);

@@ -68,11 +68,28 @@ release_holder() {
     exec {hold_in}>&- {hold_out}<&-
     wait "$held"
 }
-fleet_leased() { redis --raw zrangebylex "$prefix:{0}:index" '[l' '(m' | grep -ao 'run_[0-9A-Z]*$'; }
+# Of the buffer of the room; what it is made of is in redis_chunk.lua.
+in_buffer() { redis --raw eval "$1" 2 "$prefix:{0}:buffer" "$prefix:{0}:index" "${@:2}"; }
+fleet_leased() {
+    in_buffer "local ids = {}
+        for _, member in ipairs(redis.call('ZRANGEBYLEX', KEYS[2], '[l', '(m')) do
+            local names = redis.call('HGET', KEYS[1], 'n' .. member:sub(10, 17))
+            local first, count = struct.unpack('>I2I2', member, 18)
+            local bytes = 32 + names:byte(2)
+            for i = first + 1, first + count do ids[#ids + 1] = names:sub(i * bytes - 29, i * bytes) end
+        end
+        return ids"
+}
 fleet_spoil() {
-    local field
-    printf -v field 'r\\x%02x%s%s' ${#env} "$env" "$1"
-    [ "$(redis hset "$prefix:{0}:buffer" "$(printf %b "$field")" nonsense)" = 0 ] # 0: it was there
+    [ "$(in_buffer "local name = 'h' .. string.char(#ARGV[1]) .. ARGV[1] .. ARGV[2]
+        local chunk = redis.call('HGET', KEYS[1], name)
+        local names, runs = unpack(redis.call('HMGET', KEYS[1], 'n' .. chunk, 'b' .. chunk))
+        local i, ends = (names:find(name, 1, true) - 1) / #name, #names / #name * 4
+        local from = ends + (i > 0 and struct.unpack('<I4', runs, 4 * i - 3) or 0)
+        local to = ends + struct.unpack('<I4', runs, 4 * i + 1)
+        redis.call('HSET', KEYS[1], 'b' .. chunk,
+            runs:sub(1, from) .. ('?'):rep(to - from) .. runs:sub(to + 1))
+        return 'spoilt'" "$env" "$1")" = spoilt ]
 }
 fleet_unwrite() { sql "DELETE FROM runs WHERE id = convert_to('$1', 'UTF8')"; }
 
