@@ -175,6 +175,10 @@ $(BUILD)/bench/limits: $(call obj,$(wildcard bench/limits/*.c))
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(LDFLAGS_ALL) $^ -o $@
 
+$(BUILD)/bench/markers: $(call obj,$(wildcard bench/mutations/*.c))
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(LDFLAGS_ALL) $^ -lpq -o $@
+
 growth_src := $(wildcard bench/growth/*.c) bench/fleet/open.c bench/clients.c bench/latencies.c bench/report.c
 $(BUILD)/bench/growth: $(call obj,$(growth_src)) $(internal)
 	@mkdir -p $(@D)
@@ -241,7 +245,7 @@ packages-bench:
 	@command -v npm >/dev/null || tools/packages node
 bench: packages-test packages-bench ## ratios against baselines and peers of the same run; ONLY=name
 	@$(MAKE) --no-print-directory -j2 $(BUILD)/bench/core $(BUILD)/bench/fleet $(BUILD)/bench/pairs $(BUILD)/bench/triggers \
-		$(BUILD)/bench/limits $(BUILD)/bench/growth $(BUILD)/once
+		$(BUILD)/bench/limits $(BUILD)/bench/growth $(BUILD)/bench/markers $(BUILD)/once
 	@bench/run $(BUILD)/bench $(ONLY)
 
 .PHONY: bench-docs

@@ -18,10 +18,11 @@ max_wal_size = 4GB
 checkpoint_timeout = 30min
 autovacuum = off`;
 
-export function startServers() {
+// `more`: lines of the configuration of PostgreSQL, which win over those above.
+export function startServers(more = "") {
   const dir = mkdtempSync(join(tmpdir(), "once-bench-"));
   execFileSync(join(here, "../tests/servers"), ["start", "--for", `${process.pid}`, dir, "redis", "postgres"], {
-    env: { ...process.env, ONCE_POSTGRES_SETTINGS: postgresSettings },
+    env: { ...process.env, ONCE_POSTGRES_SETTINGS: `${postgresSettings}\n${more}` },
     stdio: ["ignore", "inherit", "inherit"],
   });
   const env = readFileSync(join(dir, "env"), "utf8");
@@ -53,10 +54,15 @@ export function clean({ redisCli, psql }, ...names) {
 // One-row INSERTs into a table with the same columns and indexes as the ledger's own, which is there
 // already: what the database itself does. Returns a sample: () => { rate }.
 export function pgbench(servers, clients, seconds) {
-  const bin = execFileSync("pg_config", ["--bindir"], { encoding: "utf8" }).trim();
   const schema = servers.psql("SELECT quote_ident(schemaname) FROM pg_tables WHERE tablename = 'claims' LIMIT 1").trim();
   servers.psql(`SET client_min_messages = warning; CREATE TABLE IF NOT EXISTS bench_rows (LIKE ${schema}.claims INCLUDING ALL)`);
-  const how = ["-n", "-M", "prepared", "-c", clients, "-j", Math.min(2, clients), "-T", seconds, "-f", join(here, "insert.sql")];
+  return pgbenchScript(servers, join(here, "insert.sql"), clients, seconds);
+}
+
+// Any script: () => { rate }, in transactions per second.
+export function pgbenchScript(servers, file, clients, seconds) {
+  const bin = execFileSync("pg_config", ["--bindir"], { encoding: "utf8" }).trim();
+  const how = ["-n", "-M", "prepared", "-c", clients, "-j", Math.min(2, clients), "-T", seconds, "-f", file];
   return () => {
     const text = execFileSync(join(bin, "pgbench"), [...how, servers.postgres].map(String), { encoding: "utf8", timeout: 60000, stdio: ["ignore", "pipe", "ignore"] });
     const tps = text.match(/^tps = ([\d.]+)/m);

@@ -6,7 +6,13 @@
 #include <criterion/criterion.h>
 #include <stdio.h>
 
-enum { LANES = 4, READERS = 1, WRITERS = LANES - READERS, KEYS = 200 };
+enum {
+    WRITERS = 3,
+    READERS = 1,
+    SWEEPERS = 1,
+    LANES = WRITERS + READERS + SWEEPERS,
+    KEYS = 200
+};
 
 /* Memory that counts what it is asked for. */
 struct counted {
@@ -28,7 +34,7 @@ static void counted_exec(struct store *s, struct op **ops, size_t count)
         else
             c->other++;
     }
-    if (!verb_is_run(ops[0]->verb)) c->memory->class->exec(c->memory, ops, count);
+    if (ops[0]->verb <= VERB_PING) c->memory->class->exec(c->memory, ops, count);
 }
 
 static void counted_close(struct store *s)
@@ -47,14 +53,15 @@ static void setup(void)
     world_init(&world, 1);
     for (size_t i = 0; i < LANES; i++) {
         counted[i] = (struct counted){ .base = { .class = &counted_class,
-                                                 .caps = CAP_CLAIMS | CAP_RUNS | CAP_NOTIFY,
+                                                 .caps = CAP_CLAIMS | CAP_RUNS | CAP_MARKERS |
+                                                         CAP_NOTIFY,
                                                  .loop = &world.loop,
                                                  .epoch = 7 } };
         cr_assert(store_open_bare("memory:", &world.env, &counted[i].memory, &err) == 0);
         cr_assert(direct_open(&counted[i].base, &world.env, &lanes[i], &err) == 0);
     }
-    cr_assert(lanes_open(lanes, (struct lane_counts){ LANES, READERS, 0 }, &world.env, &store,
-                         &err) == 0);
+    cr_assert(lanes_open(lanes, (struct lane_counts){ LANES, READERS, SWEEPERS }, &world.env,
+                         &store, &err) == 0);
 }
 
 static void teardown(void)
@@ -96,6 +103,22 @@ Test(lanes, what_has_no_key_goes_to_the_first)
     }
     cr_assert(counted[0].other == 10);
     for (size_t i = 1; i < LANES; i++) cr_assert(counted[i].other == 0);
+}
+
+static void ask_markers(size_t limit)
+{
+    struct op *op = op_new(VERB_MARKERS_SWEEP, NULL, NULL);
+    op->limit = limit;
+    world_run(&world, store, op);
+    op_free(op);
+}
+
+Test(lanes, sweep_of_markers_has_its_own_and_a_look_at_them_has_not)
+{
+    ask_markers(0);
+    ask_markers(10);
+    ask_markers(10);
+    cr_assert(counted[0].other == 1 && counted[WRITERS + READERS].other == 2);
 }
 
 static void ask_run(enum verb verb, const char *place)
@@ -158,6 +181,7 @@ Test(lanes, watch_stands_where_its_key_is_changed)
 
 Test(lanes, it_looks_like_one_of_them)
 {
-    cr_assert(store->epoch == 7 && store->caps == (CAP_CLAIMS | CAP_RUNS | CAP_NOTIFY));
+    cr_assert(store->epoch == 7 &&
+              store->caps == (CAP_CLAIMS | CAP_RUNS | CAP_MARKERS | CAP_NOTIFY));
     cr_assert(store_idle(store));
 }

@@ -23,7 +23,7 @@ Test(sqlite_file, url_must_make_sense)
     snprintf(bad, sizeof bad, "%s?exclusive=yes", url);
     expect_refused(bad, ERR_INVALID, "0 or 1");
     snprintf(bad, sizeof bad, "%s?sync=off&colour=red", url);
-    expect_refused(bad, ERR_INVALID, "sync, busy_ms and exclusive");
+    expect_refused(bad, ERR_INVALID, "sync, busy_ms, exclusive and markers");
     cr_expect(access(path, F_OK) != 0, "a bad URL must not leave a file");
 }
 

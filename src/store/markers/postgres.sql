@@ -151,9 +151,9 @@ BEGIN
             END IF;
             PERFORM set_config('lock_timeout', left_ms::text, true);
             PERFORM pg_advisory_xact_lock(once_mutation_lock($1, $2));
-            RAISE EXCEPTION USING ERRCODE = 'ON000';
+            RAISE EXCEPTION USING ERRCODE = 'ON009';
         EXCEPTION
-            WHEN SQLSTATE 'ON000' THEN NULL;
+            WHEN SQLSTATE 'ON009' THEN NULL;
             WHEN lock_not_available OR deadlock_detected THEN
                 PERFORM once_mutation_refuse_progress('another transaction has this request');
         END;

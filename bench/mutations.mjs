@@ -1,0 +1,112 @@
+// mutations.mjs ONCE MARKERS [ONLY] [--json FILE] [--rounds N] [--seconds N] - what markers cost.
+//
+// ONCE is the command, MARKERS bench/markers as they were built. Starts a private PostgreSQL that flushes
+// every commit, and measures
+//   marked    the same transaction with a marker as its first statement and without, in turns, by pgbench
+//   batches   markers in batches at a rate, for a minute (--seconds), while a daemon sweeps those that
+//             have expired: does it keep up?
+// Exit status 0 unless a target is missed by more than a factor of two.
+import { execFileSync, spawn } from "node:child_process";
+import { once as event } from "node:events";
+import { join } from "node:path";
+import { setTimeout as sleep } from "node:timers/promises";
+import { parseArgs } from "node:util";
+import { Report, median } from "./report.mjs";
+import { killDaemons, pgbenchScript, startOnce, startServers } from "./servers.mjs";
+
+const { values: options, positionals } = parseArgs({
+  allowPositionals: true,
+  options: { json: { type: "string" }, rounds: { type: "string", default: "10" }, seconds: { type: "string", default: "60" } },
+});
+const [once, markers, only] = positionals;
+const rounds = Number(options.rounds);
+const seconds = Number(options.seconds);
+const here = import.meta.dirname;
+const report = new Report();
+
+const ok = (condition, what) => {
+  if (!condition) throw new Error(`not so: ${what}`);
+};
+
+const number = (sql) => Number(servers.psql(sql));
+const install = (ttl) => execFileSync(once, ["--ledger", servers.postgres, "migrate", "--mutations", "--ttl", ttl]);
+
+// ---- one marker, one transaction ------------------------------------------------------------------
+
+const clients = 16;
+const roundSeconds = 3;
+
+async function markedRows() {
+  install("1h");
+  servers.psql(`CREATE TABLE bench_items (id integer PRIMARY KEY, version integer NOT NULL) WITH (fillfactor = 50);
+    INSERT INTO bench_items SELECT i, 1 FROM generate_series(1, 100000) AS i`);
+  servers.psql("VACUUM ANALYZE bench_items");
+  const sides = Object.fromEntries(
+    ["plain", "marked"].map((name) => [name, pgbenchScript(servers, join(here, "mutations", `${name}.sql`), clients, roundSeconds)]),
+  );
+  const rates = { plain: [], marked: [] };
+  for (let round = 0; round < rounds; round++) {
+    // Who goes first changes: what the machine does meanwhile hits both.
+    for (const name of round % 2 ? ["marked", "plain"] : ["plain", "marked"]) rates[name].push(sides[name]().rate);
+  }
+  ok(number("SELECT count(*) FROM once_mutations") > 0, "markers are there");
+  report.add({
+    name: "marked", what: `UPDATE of one row behind a marker, ${clients} clients`, unit: "/s", ours: rates.marked, peer: rates.plain,
+    against: "the same transaction without the marker", target: { ratio: 0.65 },
+  });
+}
+
+// ---- batches, and the sweep behind them -----------------------------------------------------------
+
+const batches = { clients: 4, size: 1000, rate: 40400, ttl: 10 };
+
+// Every second until `running` ends: how long the oldest expired one has waited, and how many there are.
+async function watch(running) {
+  const seen = [];
+  let over = false;
+  running.then(() => (over = true));
+  for (const start = performance.now(); !over; await sleep(1000)) {
+    seen.push({ at: (performance.now() - start) / 1000, age: number("SELECT once_mutation_oldest()") });
+  }
+  return seen;
+}
+
+const within = (seen, from, to) => seen.filter(({ at }) => at >= from * seconds && at < to * seconds).map(({ age }) => age);
+
+async function batchRows() {
+  install(`${batches.ttl}s`);
+  const daemon = await startOnce(once, "--ledger", servers.postgres, "--coord", "none");
+  const args = [servers.postgres, batches.clients, batches.size, batches.rate, seconds].map(String);
+  const child = spawn(markers, args, { stdio: ["ignore", "pipe", "inherit"] });
+  const text = [];
+  child.stdout.on("data", (data) => text.push(data));
+  const running = event(child, "close");
+  const seen = await watch(running);
+  ok((await running)[0] === 0, "every marker was new");
+  const load = JSON.parse(Buffer.concat(text));
+  await daemon.stop();
+  const left = number("SELECT count(*) FROM once_mutations");
+  const what = `markers in batches of ${batches.size}, ${seconds} s`;
+  const [before, after] = [within(seen, 1 / 3, 2 / 3), within(seen, 2 / 3, 1)];
+  const notes = { ...load, swept: load.rows - left, ages_s: seen.map(({ age }) => Math.round(age * 10) / 10) };
+  report.add({ name: "batches", what, unit: "/s", ours: [load.rate], target: { atLeast: 40000 }, notes });
+  report.add({ name: "batches_p50", what: "... a batch: median", unit: "ms", ours: [load.p50_ms] });
+  report.add({ name: "batches_p99", what: "... a batch: p99", unit: "ms", ours: [load.p99_ms] });
+  report.add({ name: "batches_swept", what: "... swept meanwhile", unit: "rows", ours: [load.rows - left] });
+  // A sweep that is idle pauses for up to five seconds.
+  report.add({ name: "batches_oldest", what: "... oldest expired one, last third: at most", unit: "s", ours: [Math.max(...after)], target: { atMost: 10 } });
+  report.add({ name: "batches_drift", what: "... last third beside the one before: median", unit: "s", ours: [median(after) - median(before)], target: { atMost: 1 } });
+}
+
+const groups = { marked: markedRows, batches: batchRows };
+
+// What is deleted has to be vacuumed: that is part of keeping up.
+const servers = startServers("autovacuum = on");
+try {
+  for (const [name, group] of Object.entries(groups)) if (!only || only === name) await group();
+} finally {
+  killDaemons();
+  servers.stop();
+}
+if (options.json) report.save(options.json, only);
+process.exitCode = report.end();

@@ -1,0 +1,426 @@
+#!/usr/bin/env bash
+# mutations_sql.sh BUILD_DIR - markers: the SQL door in a real PostgreSQL, directly and through PgBouncer
+# in transaction mode, from psql, node (pg) and C (libpq); in SQLite from its shell; installing them,
+# and the sweep. Prints TAP. Wants the servers of tests/servers (tests/with-servers ...).
+#
+# pg comes from the npm registry, at the version and with the checksums of mutations/package-lock.json;
+# it is fetched once per build directory.
+# shellcheck disable=SC2317
+# shellcheck source=tests/e2e/shared/daemon.bash
+. "$(dirname "$0")/shared/daemon.bash" mutations "$1"
+: "${ONCE_TEST_POSTGRES:?see tests/with-servers}" "${ONCE_TEST_PGBOUNCER:?}"
+source=$here/../..
+here=$here/mutations
+export PGCONNECT_TIMEOUT=$limit
+
+# ---- databases of our own ------------------------------------------------------------------------
+
+databases=()
+database() { # NAME: an empty one
+    databases+=("$1")
+    psql -qX "$ONCE_TEST_POSTGRES" -c "CREATE DATABASE $1" >>err 2>&1
+}
+at() { echo "${1%/*}/$2"; } # URL DATABASE
+drop_databases() {
+    local db
+    for db in "${databases[@]}"; do
+        psql -qX "$ONCE_TEST_POSTGRES" -c "DROP DATABASE IF EXISTS $db WITH (FORCE)" >/dev/null 2>&1
+    done
+}
+trap 'drop_databases; cleanup' EXIT
+
+query() { # URL SQL: what it returns, or its errors with their SQLSTATE
+    timeout $limit psql -qXAt -v VERBOSITY=verbose "$1" -c "$2" 2>&1
+}
+
+# ---- sessions: psql that is told what to do, step by step ---------------------------------------
+
+declare -A to=() from=() step=()
+session() { # NAME URL
+    mkfifo "$1.in" "$1.out"
+    stdbuf -oL psql -qXAt -v VERBOSITY=verbose "$2" <"$1.in" >"$1.out" 2>&1 &
+    exec {to[$1]}>"$1.in" {from[$1]}<"$1.out"
+}
+tell() { # NAME SQL: without waiting for it
+    step[$1]=$((${step[$1]:-0} + 1))
+    printf '%s\n\\echo step %d\n' "$2" "${step[$1]}" >&"${to[$1]}"
+}
+heard() { # NAME: what it has said to what it was told last
+    local line
+    while IFS= read -r -t $limit line <&"${from[$1]}"; do
+        [ "$line" != "step ${step[$1]}" ] || return 0
+        echo "$line"
+    done
+    echo "no answer within $limit seconds"
+}
+ask() { # NAME SQL
+    tell "$1" "$2"
+    said=$(heard "$1")
+}
+end() { # NAME
+    exec {to[$1]}>&- {from[$1]}<&-
+    rm -f "$1.in" "$1.out"
+}
+until_so() { # SQL: asks until it is true
+    local end=$((SECONDS + limit))
+    until [ "$(query "$direct" "$1")" = t ]; do [ $SECONDS -lt $end ] || return 1; done
+}
+waiting="FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+
+# ---- the functions -------------------------------------------------------------------------------
+
+begin() { echo "SELECT once_mutation_begin($1);"; } # ARGUMENTS
+
+answers() { # URL
+    is "a new request" "$(query "$1" "BEGIN; $(begin "'u', 'a', 'm', '\x01'") COMMIT")" ""
+    like "again: ON001" "$(query "$1" "$(begin "'u', 'a', 'm', '\x01'")")" "ERROR:  ON001: already_done:*HINT:*do not retry*"
+    like "another method: ON002" "$(query "$1" "$(begin "'u', 'a', 'n', '\x01'")")" "ERROR:  ON002: mismatch:*"
+    like "no method: ON002" "$(query "$1" "$(begin "'u', 'a', NULL, '\x01'")")" "ERROR:  ON002:*"
+    like "another fingerprint: ON002" "$(query "$1" "$(begin "'u', 'a', 'm', '\x02'")")" "ERROR:  ON002:*"
+    is "the same request of another user" "$(query "$1" "$(begin "'v', 'a'")")" ""
+    is "what is rolled back" "$(query "$1" "BEGIN; $(begin "'u', 'b'") ROLLBACK")" ""
+    is "... leaves nothing" "$(query "$1" "$(begin "'u', 'b'")")" ""
+    is "a savepoint rolled back" "$(query "$1" "BEGIN; SAVEPOINT s; $(begin "'u', 'c'") ROLLBACK TO s; $(begin "'u', 'c'") COMMIT")" ""
+    is "an empty method and none are the same" "$(query "$1" "BEGIN; $(begin "'u', 'd', '', ''") COMMIT")" ""
+    like "... so it is done" "$(query "$1" "$(begin "'u', 'd'")")" "ERROR:  ON001:*"
+    query "$1" "BEGIN; $(begin "'u', 'e'") SELECT once_mutation_finish('u', 'e', 'abc'); COMMIT" >/dev/null
+    like "an outcome that was kept" "$(query "$1" "$(begin "'u', 'e'")")" 'ERROR:  ON001:*DETAIL:  outcome=\\x616263*'
+    local mismatch
+    mismatch=$(query "$1" "$(begin "'u', 'e', 'other'")")
+    like "a mismatch" "$mismatch" "ERROR:  ON002:*"
+    [[ $mismatch != *616263* ]]
+    report $? "... does not show it"
+    query "$1" "BEGIN; $(begin "'u', 'e2'") SAVEPOINT s; SELECT once_mutation_finish('u', 'e2', 'x'); SELECT once_mutation_finish('u', 'e2', 'y'); COMMIT" >/dev/null
+    like "an outcome may be changed until the commit" "$(query "$1" "$(begin "'u', 'e2'")")" '*outcome=\\x79*'
+}
+
+misuse() { # URL
+    local bad
+    for bad in "'', 'r'" "'u', ''" "NULL, 'r'" "'u', NULL" "repeat('x', 257), 'r'" "'u', repeat('x', 257)" \
+        "E'u\\n', 'r'" "'u', E'\\x7f'" "'u', 'r', repeat('m', 129)" "'u', 'r', E'm\\t'" \
+        "'u', 'r', NULL, decode(repeat('00', 65), 'hex')" "'u', 'r', NULL, NULL, -1" \
+        "'u', 'r', NULL, NULL, 600001" "'u', 'r', NULL, NULL, NULL"; do
+        like "begin($bad): ON004" "$(query "$1" "$(begin "$bad")")" "ERROR:  ON004:*HINT:*256 bytes*"
+    done
+    is "256 bytes each, spaces and other letters" "$(query "$1" "$(begin "repeat('ü', 128), ' ' || repeat('x', 255)")")" ""
+    like "finish without begin: ON004" "$(query "$1" "SELECT once_mutation_finish('u', 'none', 'x')")" "ERROR:  ON004:*not begun*"
+    query "$1" "$(begin "'u', 'f'")" >/dev/null
+    like "finish of what another transaction has begun: ON004" \
+        "$(query "$1" "SELECT once_mutation_finish('u', 'f', 'x')")" "ERROR:  ON004:*"
+    like "an outcome that is too long: ON004" \
+        "$(query "$1" "BEGIN; $(begin "'u', 'g'") SELECT once_mutation_finish('u', 'g', decode(repeat('00', 8193), 'hex'))")" "*ON004:*8193 bytes*"
+    is "one that is not" \
+        "$(query "$1" "BEGIN; $(begin "'u', 'g'") SELECT once_mutation_finish('u', 'g', decode(repeat('00', 8192), 'hex')); COMMIT")" ""
+    like "begin twice in one transaction: ON004" \
+        "$(query "$1" "BEGIN; $(begin "'u', 'h'") SAVEPOINT s; $(begin "'u', 'h'")")" "*ON004:*begun this request already*"
+}
+
+undecided() { # URL
+    local now
+    session A "$1"
+    session B "$1"
+    ask A "BEGIN; $(begin "'w', '1'")"
+    tell B "BEGIN; $(begin "'w', '1', NULL, NULL, 60000")"
+    until_so "SELECT count(*) = 1 $waiting"
+    report $? "an undecided request is waited for"
+    ask A "COMMIT;"
+    like "its commit answers: ON001" "$(heard B)" "ERROR:  ON001:*"
+    ask B "ROLLBACK;"
+
+    ask A "BEGIN; $(begin "'w', '2'")"
+    tell B "BEGIN; $(begin "'w', '2', NULL, NULL, 60000")"
+    until_so "SELECT count(*) = 1 $waiting"
+    ask A "ROLLBACK;"
+    is "its rollback hands over" "$(heard B)" ""
+    ask B "SHOW lock_timeout;"
+    is "... lock_timeout is what it was" "$said" "0"
+    ask A "BEGIN; SET LOCAL lock_timeout = 4321; $(begin "'w', '2b'") SHOW lock_timeout;"
+    is "... also where nobody waits" "$said" $'\n4321ms'
+    ask A "ROLLBACK;"
+    tell A "BEGIN; $(begin "'w', '2', NULL, NULL, 60000")"
+    until_so "SELECT count(*) = 1 $waiting"
+    report $? "who was handed it is waited for in turn"
+    ask B "COMMIT;"
+    like "... ON001" "$(heard A)" "ERROR:  ON001:*"
+    ask A "ROLLBACK;"
+
+    ask A "BEGIN; $(begin "'w', '3'")"
+    now=$(date +%s%N)
+    ask B "BEGIN; $(begin "'w', '3', NULL, NULL, 200")"
+    like "undecided after lock_ms: ON003" "$said" "ERROR:  ON003: in_progress:*HINT:*retry in a new transaction*"
+    [ $((($(date +%s%N) - now) / 1000000)) -ge 200 ]
+    report $? "... and not before"
+    ask B "ROLLBACK; BEGIN; $(begin "'w', '3', NULL, NULL, 0")"
+    like "lock_ms 0 does not wait: ON003" "$said" "*ERROR:  ON003:*"
+    ask B "ROLLBACK; SELECT count(*) FROM once_mutation_look('w', '3', 200);"
+    like "who looks waits, too: ON003" "$said" "*ERROR:  ON003:*"
+    ask A "COMMIT;"
+    ask B "SELECT count(*) FROM once_mutation_look('w', '3', 200);"
+    is "... and then sees it" "$said" "1"
+    end A
+    end B
+}
+
+storm() { # URL
+    local i clients=()
+    session A "$1"
+    ask A "BEGIN; $(begin "'s', '1'")"
+    for i in $(seq 30); do
+        query "$1" "$(begin "'s', '1', NULL, NULL, 60000")" >"storm.$i" &
+        clients+=($!)
+    done
+    until_so "SELECT count(*) = 1 $waiting"
+    report $? "a storm of 30 retries: one waits"
+    local end=$((SECONDS + limit)) refused=0
+    while [ $SECONDS -lt $end ] && [ "$refused" -lt 29 ]; do refused=$(cat storm.* | grep -c 'ON003:.*another one waits'); done
+    is "... and 29 are told so at once" "$refused" 29
+    is "... still one" "$(query "$direct" "SELECT count(*) $waiting")" 1
+    ask A "ROLLBACK;"
+    wait "${clients[@]}"
+    is "... which gets it in the end" "$(query "$direct" "SELECT count(*) FROM once_mutations WHERE user_id = 's'")" 1
+    end A
+    rm storm.*
+}
+
+isolation() { # URL LEVEL
+    session A "$1"
+    ask A "BEGIN ISOLATION LEVEL $2; SELECT count(*) FROM once_mutations WHERE user_id = 'i';"
+    query "$1" "$(begin "'i', '$2'")" >/dev/null
+    ask A "$(begin "'i', '$2'")"
+    like "$2: a marker that its snapshot cannot see: ON003" "$said" "ERROR:  ON003:*"
+    ask A "ROLLBACK; BEGIN ISOLATION LEVEL $2; $(begin "'i', '$2'")"
+    like "... a new transaction knows: ON001" "$said" "*ERROR:  ON001:*"
+    ask A "ROLLBACK; BEGIN ISOLATION LEVEL $2; $(begin "'i', '$2 new'") COMMIT;"
+    is "... a new request" "$said" ""
+    session B "$1"
+    ask A "BEGIN ISOLATION LEVEL $2; $(begin "'i', '$2 waits'")"
+    tell B "BEGIN ISOLATION LEVEL $2; $(begin "'i', '$2 waits', NULL, NULL, 60000")"
+    until_so "SELECT count(*) = 1 $waiting"
+    ask A "COMMIT;"
+    like "... waited for, and committed: ON003" "$(heard B)" "ERROR:  ON003:*"
+    ask B "ROLLBACK;"
+    end A
+    end B
+}
+
+expired() { # URL
+    query "$1" "BEGIN; $(begin "'x', '1', 'old'") SELECT once_mutation_finish('x', '1', 'old'); COMMIT" >/dev/null
+    query "$direct" "UPDATE once_mutations SET created_at = created_at - interval '59 minutes' WHERE user_id = 'x'"
+    like "a marker counts until its time is over" "$(query "$1" "$(begin "'x', '1', 'old'")")" "ERROR:  ON001:*"
+    query "$direct" "UPDATE once_mutations SET created_at = created_at - interval '1 minute' WHERE user_id = 'x'"
+    is "expired, it counts for nothing before any sweep" "$(query "$1" "$(begin "'x', '1', 'new'")")" ""
+    is "... and is a new one" "$(query "$1" "SELECT method, outcome IS NULL, created_at > clock_timestamp() - interval '1 minute' FROM once_mutations WHERE user_id = 'x'")" "new|t|t"
+    query "$direct" "UPDATE once_mutations SET created_at = created_at - interval '2 hours' WHERE user_id = 'x'"
+    is "... a rollback brings the expired one back" "$(query "$1" "BEGIN; $(begin "'x', '1', 'newer'") ROLLBACK; SELECT method FROM once_mutations WHERE user_id = 'x'")" $'\nnew'
+    is "... who looks does not see it" "$(query "$1" "SELECT count(*) FROM once_mutation_look('x', '1')")" 0
+}
+
+many() { # URL
+    local new="SELECT string_agg(n::text, ' ' ORDER BY n) FROM once_mutation_begin_many"
+    is "many: those that are new" "$(query "$1" "$new(ARRAY['m','m','n'], ARRAY['3','1','2']) AS n")" "1 2 3"
+    is "... duplicates, inside and outside" "$(query "$1" "$new(ARRAY['m','m','m','m'], ARRAY['4','1','5','4']) AS n")" "1 3"
+    is "... with methods and fingerprints" "$(query "$1" "$new(ARRAY['m'], ARRAY['6'], ARRAY['M'], ARRAY['\x01'::bytea]) AS n")" "1"
+    like "... which are compared" "$(query "$1" "$(begin "'m', '6', 'N', '\x01'")")" "ERROR:  ON002:*"
+    query "$direct" "UPDATE once_mutations SET created_at = created_at - interval '2 hours' WHERE user_id = 'm' AND request_id = '5'"
+    is "... expired ones are new" "$(query "$1" "$new(ARRAY['m','m'], ARRAY['4','5']) AS n")" "2"
+    is "... none at all" "$(query "$1" "SELECT count(*) FROM once_mutation_begin_many('{}', '{}')")" 0
+    like "... of different lengths: ON004" "$(query "$1" "$new(ARRAY['m'], ARRAY['1','2']) AS n")" "ERROR:  ON004:*lengths*"
+    like "... with a null: ON004" "$(query "$1" "$new(ARRAY['m', NULL], ARRAY['1','2']) AS n")" "ERROR:  ON004:*"
+    session A "$1"
+    session B "$1"
+    ask A "BEGIN; SELECT count(*) FROM once_mutation_begin_many(ARRAY['q','q'], ARRAY['1','2']);"
+    tell B "SELECT count(*) FROM once_mutation_begin_many(ARRAY['q','q','q'], ARRAY['2','1','3']);"
+    until_so "SELECT count(*) = 1 FROM pg_locks WHERE locktype = 'transactionid' AND NOT granted AND pid IN (SELECT pid FROM pg_stat_activity WHERE datname = current_database())"
+    report $? "... undecided ones are waited for"
+    ask A "COMMIT;"
+    is "... in one order, so without a deadlock" "$(heard B)" "1"
+    end A
+    end B
+}
+
+sweeps() { # URL
+    query "$direct" "DELETE FROM once_mutations; INSERT INTO once_mutations (user_id, request_id, created_at) SELECT 'old', i, clock_timestamp() - interval '1 hour' - i * interval '1 second' FROM generate_series(1, 3000) AS i; INSERT INTO once_mutations (user_id, request_id) VALUES ('new', '1')" >/dev/null
+    is "how long the oldest has waited" "$(query "$1" "SELECT once_mutation_oldest() BETWEEN 2999 AND 3100")" t
+    session A "$1"
+    session B "$1"
+    ask A "BEGIN; SELECT once_mutation_sweep(1000);"
+    is "two sweeps at once: the first takes 1000" "$said" 1000
+    ask B "BEGIN; SELECT once_mutation_sweep(1500);"
+    is "... the other skips those, and takes 1500" "$said" 1500
+    ask A "COMMIT;"
+    ask B "COMMIT; SELECT once_mutation_sweep(1000);"
+    is "... 500 are left" "$said" 500
+    ask B "SELECT once_mutation_sweep(1000), once_mutation_oldest();"
+    is "... then none" "$said" "0|0"
+    is "what has not expired stays" "$(query "$1" "SELECT user_id FROM once_mutations")" new
+    end A
+    end B
+}
+
+door() { # NAME URL: all of it
+    suite="mutations: $1"
+    answers "$2"
+    misuse "$2"
+    undecided "$2"
+    storm "$2"
+    isolation "$2" "REPEATABLE READ"
+    isolation "$2" "SERIALIZABLE"
+    expired "$2"
+    many "$2"
+    sweeps "$2"
+    suite=mutations
+}
+
+# ---- installing ----------------------------------------------------------------------------------
+
+db=mutations_$$
+database $db
+direct=$(at "$ONCE_TEST_POSTGRES" $db)
+
+for i in 1 2 3 4 5 6 7 8; do
+    timeout $limit "$once" --ledger "$direct" migrate --mutations >"migrate.$i" 2>&1 &
+    eight[i]=$!
+done
+failed=0
+for i in 1 2 3 4 5 6 7 8; do wait "${eight[i]}" || failed=$((failed + 1)); done
+is "eight install them at once" $failed 0
+is "... and one table is there" "$(query "$direct" "SELECT count(*) FROM pg_class WHERE relname LIKE 'once_mutations' AND relkind = 'r'")" 1
+like "again: nothing to do" "$(timeout $limit "$once" --ledger "$direct" migrate --mutations)" "*nothing to do"
+epoch=$(query "$direct" "SELECT once_mutation_epoch()")
+psql -qX -v ON_ERROR_STOP=1 "$direct" -f "$source/src/store/markers/postgres.sql" >out 2>err
+report $? "the script, as it stands, on top of it"
+is "... says nothing" "$(cat out err)" ""
+is "... and leaves the epoch" "$(query "$direct" "SELECT once_mutation_epoch()")" "$epoch"
+timeout $limit "$once" --ledger "$direct" migrate --mutations --partitions 4 >out 2>err
+report $((!$?)) "partitions of a table that is there are refused"
+like "... with what to do" "$(cat err)" "*rename it*copy the rows*"
+timeout $limit "$once" --ledger "$direct" migrate --mutations --ttl 10ms >out 2>err
+report $((!$?)) "a TTL of less than a second is refused"
+timeout $limit "$once" --ledger "$direct" migrate --ttl 1h >out 2>err
+report $((!$?)) "--ttl without --mutations is refused"
+
+# ---- the door, directly, pooled, and on partitions -----------------------------------------------
+
+door direct "$direct"
+query "$direct" "DELETE FROM once_mutations" >/dev/null
+door pgbouncer "$(at "$ONCE_TEST_PGBOUNCER" $db)"
+
+parted=${db}_parted
+database $parted
+direct=$(at "$ONCE_TEST_POSTGRES" $parted)
+printf "SET once.partitions = '8';\nSET once.ttl = '1 hour';\n" | cat - "$source/src/store/markers/postgres.sql" |
+    psql -qX -v ON_ERROR_STOP=1 "$direct" >out 2>err
+report $? "the script with partitions"
+is "... eight of them" "$(query "$direct" "SELECT count(*) FROM pg_inherits WHERE inhparent = 'once_mutations'::regclass")" 8
+like "migrate agrees" "$(timeout $limit "$once" --ledger "$direct" migrate --mutations --partitions 8)" "*nothing to do"
+door partitions "$direct"
+is "rows are in several partitions" "$(query "$direct" "SELECT count(once_mutation_begin('user ' || i, 'r')) FROM generate_series(1, 100) AS i; SELECT count(DISTINCT tableoid) > 4 FROM once_mutations")" $'100\nt'
+
+# ---- somebody who may do no more than he needs ----------------------------------------------------
+
+direct=$(at "$ONCE_TEST_POSTGRES" $db)
+query "$direct" "CREATE ROLE ${db}_app; GRANT SELECT, INSERT, UPDATE ON once_mutations TO ${db}_app" >/dev/null
+is "a role with SELECT, INSERT and UPDATE begins and finishes" \
+    "$(query "$direct" "SET ROLE ${db}_app; BEGIN; $(begin "'role', '1'") SELECT once_mutation_finish('role', '1', 'x'); COMMIT")" ""
+like "... and is told of duplicates" "$(query "$direct" "SET ROLE ${db}_app; $(begin "'role', '1'")")" "*ON001:*"
+is "another search_path does not matter" "$(query "$direct" "CREATE TEMP TABLE once_mutations (x integer); SET search_path = pg_temp; SELECT public.once_mutation_begin('path', '1')")" ""
+query "$direct" "DROP OWNED BY ${db}_app; DROP ROLE ${db}_app" >/dev/null
+
+# ---- from C and from node ------------------------------------------------------------------------
+
+same_lines() { # NAME WANT GOT: one result per line
+    local n=0 want got
+    while IFS= read -r want; do
+        n=$((n + 1))
+        got=$(sed -n "${n}p" "$3")
+        is "$1: $want" "$got" "$want"
+    done <"$2"
+}
+query "$direct" "CREATE TABLE items (id integer PRIMARY KEY, used integer NOT NULL); INSERT INTO items VALUES (1, 0), (2, 0)" >/dev/null
+
+# shellcheck disable=SC2046
+${CC:-cc} -std=gnu11 -Wall -Wextra -Werror "$here/libpq.c" -o libpq $(pkg-config --cflags --libs libpq) >cc.log 2>&1
+report $? "libpq: the program is built"
+sed 's/^/# /' cc.log
+timeout $limit ./libpq "$direct" >got 2>&1
+cat >want <<'END'
+first: done
+again: ON001
+another method: ON002
+no request: ON004
+used: 1
+END
+same_lines libpq want got
+
+install_pg() { # a copy, so that packages never lie in the source tree
+    mkdir -p "$build/mutations" && cp "$here"/*.json "$here"/*.mjs "$build/mutations/" || return 1
+    cmp -s "$build/mutations/package-lock.json" "$build/mutations/node_modules/.from" && return 0
+    (cd "$build/mutations" && timeout 120 npm ci --ignore-scripts --no-audit --no-fund) || return 1
+    cp "$build/mutations/package-lock.json" "$build/mutations/node_modules/.from"
+}
+install_pg >npm.log 2>&1
+installed=$?
+report $installed "node: npm installs pg; this needs the npm registry, or a mirror of it"
+[ $installed -eq 0 ] || tail -n 5 npm.log | sed 's/^/# /'
+cat >want <<'END'
+first: ok, used 1
+again: already_done, used 1
+another method: mismatch
+one that fails: out of stock
+its retry: ok, used 2
+twenty at once: 1 ok, 19 already_done
+END
+for how in direct pgbouncer; do
+    query "$direct" "UPDATE items SET used = 0; DELETE FROM once_mutations" >/dev/null
+    url=$direct
+    [ $how = direct ] || url=$(at "$ONCE_TEST_PGBOUNCER" $db)
+    timeout $limit node "$build/mutations/pg.mjs" "$url" >got 2>&1
+    report $? "node, $how: it ends well"
+    same_lines "node, $how" want got
+    is "node, $how: three uses" "$(query "$direct" "SELECT used FROM items WHERE id = 1")" 3
+done
+
+# ---- who sweeps, and what is said of it ----------------------------------------------------------
+
+old() { query "$direct" "DELETE FROM once_mutations; INSERT INTO once_mutations (user_id, request_id, created_at) SELECT 'old', i, clock_timestamp() - interval '2 hours' FROM generate_series(1, $1) AS i" >/dev/null; }
+old 70000
+like "doctor: how far behind the sweep is" "$(timeout $limit "$once" --ledger "$direct" doctor)" "*markers*each counts for 1h; the oldest*has expired 1h*once sweep --markers*"
+is "once sweep --markers" "$(timeout $limit "$once" --ledger "$direct" sweep --markers)" "70000 removed"
+like "doctor: nothing to do" "$(timeout $limit "$once" --ledger "$direct" doctor)" "*markers*each counts for 1h; none is expired*"
+old 120000
+daemon_start --ledger "$direct" --listen 127.0.0.1:0 --resp off
+until_so "SELECT count(*) = 0 FROM once_mutations"
+report $? "a daemon sweeps by itself, more than one batch"
+metric() { curl -sS "http://$http/metrics" | sed -n "s/^$1 //p"; }
+is "idempotency_cleanup_rows_total" "$(metric idempotency_cleanup_rows_total)" 120000
+is "idempotency_cleanup_batch_duration_seconds" "$(metric idempotency_cleanup_batch_duration_seconds_count)" 3
+end=$((SECONDS + limit)) age=
+until [ "$age" = 0 ] || [ $SECONDS -ge $end ]; do age=$(metric idempotency_oldest_expired_age_seconds); done
+is "idempotency_oldest_expired_age_seconds" "$age" 0
+stop TERM 2>/dev/null
+
+# ---- the epoch -----------------------------------------------------------------------------------
+
+like "the epoch has the timeline" "$epoch" "00000001-*-????????????????"
+query "$direct" "DROP TABLE once_mutations; DROP FUNCTION once_mutation_installation" >/dev/null
+timeout $limit "$once" --ledger "$direct" migrate --mutations >out 2>err
+report $? "installed anew"
+[ "$(query "$direct" "SELECT once_mutation_epoch()")" != "$epoch" ]
+report $? "... it is another epoch"
+
+# ---- SQLite --------------------------------------------------------------------------------------
+
+sqlite3 app.db <"$source/src/store/markers/sqlite.sql"
+report $? "sqlite: the script, as it stands"
+like "sqlite: migrate agrees" "$(timeout $limit "$once" --ledger sqlite:app.db migrate --mutations)" "*nothing to do"
+sed -n '/^--     INSERT/,/RETURNING/s/^--     //p' "$source/src/store/markers/sqlite.sql" >begin.sql
+both() { cat begin.sql; } # the documented statement
+is "sqlite: begin returns a row" "$(both | sqlite3 app.db | wc -l)" 1
+is "sqlite: again it does not" "$(both | sqlite3 app.db | wc -l)" 0
+sqlite3 app.db "UPDATE once_mutations SET created_at_ms = created_at_ms - 3600000"
+is "sqlite: expired, it does" "$(both | sqlite3 app.db | wc -l)" 1
+sqlite3 app.db "UPDATE once_mutations SET created_at_ms = created_at_ms - 3600000"
+is "sqlite: the sweep, from a ledger beside it" \
+    "$(timeout $limit "$once" --ledger "sqlite:ledger.db?markers=app.db" sweep --markers)" "1 removed"
+
+over
