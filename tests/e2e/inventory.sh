@@ -78,6 +78,11 @@ redis_env
 game() { # DATABASE CACHE BACKSTOP COMMAND...
     timeout $limit ./inventory --db "$1" --cache "$2" --backstop "$3" "${@:4}" 2>>err
 }
+settled() { # DATABASE CACHE BACKSTOP COMMAND...: as a client: in_progress is safe to ask again
+    local reply=in_progress end=$((SECONDS + limit))
+    while [ "$reply" = in_progress ] && [ $SECONDS -lt $end ]; do reply=$(game "$@"); done
+    echo "$reply"
+}
 row() { # DATABASE USER: what is in the table
     local sql="SELECT potions, health, coins, version FROM players WHERE user_id = '$2'"
     case $1 in
@@ -95,7 +100,7 @@ markers() { # DATABASE USER
 
 # What does not depend on a cache that forgets.
 rules() { # NAME DATABASE CACHE
-    local play="game $2 $3 on" i kids=()
+    local play="settled $2 $3 on" i kids=()
     is "$1: a new player" "$($play new-player ann 2)" "potions 2, health 40, coins 0, version 42"
     is "$1: sell-item" "$($play sell-item ann s1)" "ok: potions 1, health 40, coins 5, version 43"
     is "$1: its request for another method" "$($play use-item ann s1)" "mismatch"
@@ -116,7 +121,7 @@ rules() { # NAME DATABASE CACHE
     for i in $(seq 20); do $play use-item same r >"same.$i" & kids+=($!); done
     wait "${kids[@]}"
     is "$1: one request twenty times at once: one is carried out" "$(cat same.* | grep -c '^ok: ')" 1
-    is "$1: ... and nobody is told anything else" "$(cat same.* | grep -vc '^ok: \|^cached: potions 99,\|^already_done: potions 99,\|^in_progress$')" 0
+    is "$1: ... the others are told what it did" "$(cat same.* | grep -c '^\(cached\|already_done\): potions 99, health 50, coins 0, version 43$')" 19
     is "$1: ... it was used once" "$(row "$2" same)" "99|50|0|43"
     rm -f many.* same.*
 }
