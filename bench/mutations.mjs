@@ -12,7 +12,7 @@ import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { parseArgs } from "node:util";
 import { Report, median } from "./report.mjs";
-import { killDaemons, pgbenchScript, startOnce, startServers } from "./servers.mjs";
+import { killDaemons, pgbenchScript, serverCpuUs, startOnce, startServers } from "./servers.mjs";
 
 const { values: options, positionals } = parseArgs({
   allowPositionals: true,
@@ -81,7 +81,9 @@ async function batchRows() {
   const text = [];
   child.stdout.on("data", (data) => text.push(data));
   const running = event(child, "close");
+  const cpuBefore = serverCpuUs(servers.postgresPid);
   const seen = await watch(running);
+  const cpuUs = serverCpuUs(servers.postgresPid) - cpuBefore;
   ok((await running)[0] === 0, "every marker was new");
   const load = JSON.parse(Buffer.concat(text));
   await daemon.stop();
@@ -92,6 +94,8 @@ async function batchRows() {
   report.add({ name: "batches", what, unit: "/s", ours: [load.rate], target: { atLeast: 40000 }, notes });
   report.add({ name: "batches_p50", what: "... a batch: median", unit: "ms", ours: [load.p50_ms] });
   report.add({ name: "batches_p99", what: "... a batch: p99", unit: "ms", ours: [load.p99_ms] });
+  // Shows on a busy machine, too, what it takes: inserting, sweeping, vacuum, all of the server.
+  report.add({ name: "batches_cpu", what: "... processor time of PostgreSQL for a row", unit: "us", ours: [cpuUs / load.rows], target: { atMost: 2e6 / 40000 } });
   report.add({ name: "batches_swept", what: "... swept meanwhile", unit: "rows", ours: [load.rows - left] });
   // A sweep that is idle pauses for up to five seconds.
   report.add({ name: "batches_oldest", what: "... oldest expired one, last third: at most", unit: "s", ours: [Math.max(...after)], target: { atMost: 10 } });

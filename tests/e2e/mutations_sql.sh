@@ -352,6 +352,12 @@ used: 1
 END
 same_lines libpq want got
 
+node -e '
+const { readFileSync } = require("node:fs");
+const [, shown] = readFileSync(process.argv[1], "utf8").match(/^```js\n([^]*?)^```/m);
+process.exitCode = readFileSync(process.argv[2], "utf8").includes(shown) ? 0 : 1;
+' "$source/docs/mutations.md" "$here/pg.mjs"
+report $? "node: what docs/mutations.md shows is what runs here"
 install_pg() { # a copy, so that packages never lie in the source tree
     mkdir -p "$build/mutations" && cp "$here"/*.json "$here"/*.mjs "$build/mutations/" || return 1
     cmp -s "$build/mutations/package-lock.json" "$build/mutations/node_modules/.from" && return 0

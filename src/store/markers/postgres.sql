@@ -257,16 +257,23 @@ END $$;
 -- Many at once, in one statement: the numbers, from 1, of those that are new. Of two that are the same
 -- the first counts. Undecided ones are waited for, as long as lock_timeout says. Rows are locked in
 -- one order, whatever order they came in, so that two batches cannot wait for each other.
+--
+-- Where none is there yet, which is the rule, they are simply inserted: to be ready for a conflict
+-- costs a third more. If there is one after all, all of them are tried again, ready for it.
 CREATE OR REPLACE FUNCTION once_mutation_begin_many(
     user_ids text[], request_ids text[], methods text[] DEFAULT NULL,
     fingerprints bytea[] DEFAULT NULL)
 RETURNS SETOF integer
 LANGUAGE plpgsql SET search_path FROM CURRENT
 SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off
+SET enable_hashjoin = off
+SET enable_mergejoin = off
 SET jit = off
 AS $$
 DECLARE
-    at timestamptz := clock_timestamp();
+    invalid boolean;
+    known boolean;
 BEGIN
     IF cardinality(user_ids) IS DISTINCT FROM cardinality(request_ids)
         OR cardinality(methods) <> cardinality(user_ids)
@@ -274,10 +281,26 @@ BEGIN
     THEN
         PERFORM once_mutation_refuse_call('arrays of different lengths');
     END IF;
-    IF EXISTS (SELECT FROM unnest(user_ids, request_ids, methods, fingerprints) AS a (u, r, m, f)
-               WHERE once_mutation_valid(u, r, m, f) IS NOT TRUE)
-    THEN
+    SELECT bool_or(once_mutation_valid(u, r, m, f) IS NOT TRUE), bool_or(there.one)
+    INTO invalid, known
+    FROM unnest(user_ids, request_ids, methods, fingerprints) AS a (u, r, m, f)
+    LEFT JOIN LATERAL (
+        SELECT true AS one FROM once_mutations WHERE user_id = u AND request_id = r OFFSET 0
+    ) AS there ON true;
+    IF invalid THEN
         PERFORM once_mutation_refuse_call('once_mutation_begin_many()');
+    END IF;
+    IF known IS NOT TRUE THEN
+        BEGIN
+            INSERT INTO once_mutations (user_id, request_id, created_at, method, fingerprint)
+            SELECT u, r, clock_timestamp(), nullif(m, ''), nullif(f, '')
+            FROM unnest(user_ids, request_ids, methods, fingerprints) AS a (u, r, m, f)
+            ORDER BY u COLLATE "C", r COLLATE "C";
+            RETURN QUERY SELECT generate_series(1, cardinality(user_ids));
+            RETURN;
+        EXCEPTION WHEN unique_violation THEN
+            NULL;
+        END;
     END IF;
     RETURN QUERY
     WITH asked AS MATERIALIZED (
@@ -287,14 +310,19 @@ BEGIN
         ORDER BY u COLLATE "C", r COLLATE "C", n
     ), fresh AS (
         INSERT INTO once_mutations AS mine (user_id, request_id, created_at, method, fingerprint)
-        SELECT u, r, at, nullif(m, ''), nullif(f, '') FROM asked
+        SELECT u, r, clock_timestamp(), nullif(m, ''), nullif(f, '') FROM asked
         ON CONFLICT (user_id, request_id) DO UPDATE
         SET created_at = clock_timestamp(), method = excluded.method,
             fingerprint = excluded.fingerprint, attempt = NULL, outcome = NULL
         WHERE mine.created_at + once_mutation_ttl() <= clock_timestamp()
         RETURNING user_id, request_id
     )
-    SELECT n::integer FROM asked JOIN fresh ON user_id = u AND request_id = r;
+    SELECT min(n)::integer FROM (
+        SELECT u, r, n, false AS won FROM asked
+        UNION ALL
+        SELECT user_id, request_id, NULL, true FROM fresh
+    ) AS both_of (u, r, n, won)
+    GROUP BY u COLLATE "C", r COLLATE "C" HAVING bool_or(won) ORDER BY 1;
 END $$;
 
 -- After a COMMIT whose answer was lost: waits until nobody is undecided, and returns the marker, if

@@ -5,7 +5,7 @@ import pg from "pg";
 const pool = new pg.Pool({ connectionString: process.argv[2], max: 8 });
 
 // Carries `work` out once for this user and request. Its answer, as text, is what duplicates get.
-async function once(user, request, method, work) {
+async function once(pool, user, request, method, work) {
   const client = await pool.connect();
   try {
     await client.query("BEGIN");
@@ -32,19 +32,19 @@ const useItem = async (client) => {
 
 const say = (what, { outcome, answer }) => console.log(`${what}: ${outcome}${answer === undefined ? "" : `, ${answer}`}`);
 
-say("first", await once("node", "r1", "UseItem", useItem));
-say("again", await once("node", "r1", "UseItem", useItem));
-say("another method", await once("node", "r1", "SellItem", useItem));
-const failed = await once("node", "r2", "UseItem", async () => {
+say("first", await once(pool, "node", "r1", "UseItem", useItem));
+say("again", await once(pool, "node", "r1", "UseItem", useItem));
+say("another method", await once(pool, "node", "r1", "SellItem", useItem));
+const failed = await once(pool, "node", "r2", "UseItem", async () => {
   throw new Error("out of stock");
 }).catch((error) => ({ outcome: error.message }));
 say("one that fails", failed);
-say("its retry", await once("node", "r2", "UseItem", useItem));
+say("its retry", await once(pool, "node", "r2", "UseItem", useItem));
 
 // Twenty at once, then until each has its answer: one was carried out.
 async function untilDecided() {
   for (;;) {
-    const answer = await once("node", "r3", "UseItem", useItem);
+    const answer = await once(pool, "node", "r3", "UseItem", useItem);
     if (answer.outcome !== "in_progress") return answer;
   }
 }
