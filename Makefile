@@ -141,6 +141,7 @@ $(eval $(call suite,threads,))
 $(eval $(call suite,fault,))
 $(eval $(call suite,storm,))
 $(eval $(call suite,crowd,))
+$(eval $(call suite,mutations,))
 $(eval $(call suite,oom,$(addprefix -Wl$(comma)--wrap=,malloc calloc realloc free strdup strndup)))
 
 # The museum drives the simulator, the schedules and the model: their code is in it, but not
@@ -210,12 +211,12 @@ run: packages-run ## install what is missing, build, show it at work, start the 
 stop: ## end the daemon that make run has started
 	@tools/daemon stop $(BUILD)/daemon
 
-.PHONY: test unit conform model sim schedule oom museum e2e crowd fault storm fuzz san memcheck check docs
+.PHONY: test unit conform model sim schedule oom museum e2e crowd fault storm mutations fuzz san memcheck check docs
 test: packages-test ## install what is missing and run every test
 	@$(MAKE) --no-print-directory -j2 all
 	@tests/run
 
-unit conform model sim schedule oom museum e2e crowd fault storm fuzz san memcheck check docs: packages-test
+unit conform model sim schedule oom museum e2e crowd fault storm mutations fuzz san memcheck check docs: packages-test
 	@SEEDS=$(SEEDS) tests/run $@
 unit: ## tests beside the code
 conform: ## one suite that every store passes
@@ -228,6 +229,7 @@ e2e: ## real processes, real signals; install, examples, command line
 crowd: ## ten thousand connections and five thousand who wait, on one daemon
 fault: ## real servers killed, hung and cut off under real clients
 storm: ## runs, while daemons and everything behind them are killed; MINUTES=n goes on, SEED=n repeats
+mutations: ## changes of a real database while everything below is broken; MUTATIONS=n (400), SEED=n repeats
 fuzz: ## coverage-guided, FUZZ_SECONDS=n per target
 san: ## the suites under ASan+UBSan, TSan and valgrind
 memcheck: ## every unit and conform test under valgrind (a quarter of an hour)

@@ -107,12 +107,21 @@ static void write_build(struct reading *r, const struct family *f)
     write_labeled(r, f, "version", once_version(), 1);
 }
 
+/* Those behind `lost` are of other verbs. */
+static void write_outcomes(struct reading *r, const struct family *f, const uint64_t *counts)
+{
+    for (int o = 1; o < OUTCOME_LOST; o++)
+        write_labeled(r, f, "outcome", outcome_name((enum outcome)o), counts[o]);
+}
+
 static void write_claims(struct reading *r, const struct family *f)
 {
-    for (int o = 1; o <= OUTCOMES; o++)
-        if (o < OUTCOME_LOST) /* those behind are of other verbs */
-            write_labeled(r, f, "outcome", outcome_name((enum outcome)o),
-                          r->engine.outcomes[o]);
+    write_outcomes(r, f, r->engine.outcomes);
+}
+
+static void write_mutations(struct reading *r, const struct family *f)
+{
+    write_outcomes(r, f, r->engine.mutations);
 }
 
 /* What callers can ask; the rest is the engine's own. */
@@ -316,6 +325,13 @@ static const struct family families[] = {
       0, 1 },
     { "once_wait_duration_seconds", EXPOSITION_HISTOGRAM,
       "The same, of claims that waited for somebody else", write_waits, 0, 1 },
+
+    { "once_mutations_total", EXPOSITION_COUNTER,
+      "Mutations that were begun at the replay cache, by outcome", write_mutations, 0, 1 },
+    COUNTER("once_mutations_degraded_total", engine.mutations_degraded,
+            "Steps of mutations that coord had no part in: the database decides"),
+    COUNTER("once_mutations_stale_total", engine.mutations_stale,
+            "Responses that were not replayed: of another epoch of the database"),
 
     { "once_triggers_total", EXPOSITION_COUNTER, "Triggers that were answered, by outcome",
       write_triggers, 0, 1 },

@@ -266,7 +266,7 @@ static size_t filter_up(struct proxy *p, struct pair *c, const uint8_t *data, si
 {
     static const char commit[] = "COMMIT";
     if (c->rule.action != DROP_COMMIT) return len;
-    size_t at = find(&c->up, data, len, commit, sizeof commit - 1);
+    size_t at = find(&c->up, data, len, commit, sizeof commit); /* READ COMMITTED is none */
     if (at == len || !is_nth_commit(p, c)) return len;
     c->over = true;
     return at;

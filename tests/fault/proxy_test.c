@@ -252,7 +252,7 @@ static bool cuts_commits(struct bench *b, int fd)
 static bool drops_commits(struct bench *b, int fd)
 {
     return tell(b, "drop-commit 1") && put(fd, "BEGIN", 5) && gets_back(fd, "BEGIN", 5) &&
-           put(fd, "COMMIT", 6) && is_closed(fd) && tell(b, "pass");
+           put(fd, "COMMIT", 7) && is_closed(fd) && tell(b, "pass");
 }
 
 static bool changes_servers(struct bench *b, int fd)

@@ -1,0 +1,295 @@
+/* mutation_test.c - once_mutate() on an SQLite file, with the replay cache in memory. PostgreSQL, Redis
+ * and their faults are in tests/mutations. */
+#include <once/once.h>
+
+#include <criterion/criterion.h>
+#include <sqlite3.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+static char dir[] = "/tmp/mutation-test-XXXXXX", path[64];
+static struct once *once;
+static sqlite3 *db, *other;
+
+static void heard(void *ctx, const char *text)
+{
+    (void)ctx, (void)text;
+}
+
+static void sql(sqlite3 *on, const char *text)
+{
+    char *why = NULL;
+    cr_assert_eq(sqlite3_exec(on, text, NULL, NULL, &why), SQLITE_OK, "%s: %s", text, why);
+}
+
+static int count(const char *text)
+{
+    sqlite3_stmt *s;
+    cr_assert_eq(sqlite3_prepare_v2(other, text, -1, &s, NULL), SQLITE_OK, "%s", text);
+    cr_assert_eq(sqlite3_step(s), SQLITE_ROW);
+    int n = sqlite3_column_int(s, 0);
+    sqlite3_finalize(s);
+    return n;
+}
+
+static void setup(void)
+{
+    struct once_config config = ONCE_CONFIG_INIT;
+    struct once_error error;
+    char url[80];
+    cr_assert(mkdtemp(dir));
+    snprintf(path, sizeof path, "%s/shop.db", dir);
+    snprintf(url, sizeof url, "sqlite:%s", path);
+    cr_assert_eq(sqlite3_open(path, &db), SQLITE_OK);
+    cr_assert_eq(sqlite3_open(path, &other), SQLITE_OK);
+    sql(db, "CREATE TABLE applied (n)");
+    cr_assert_eq(once_migrate(url, ONCE_MIGRATE_MUTATIONS, heard, NULL, &error), 0, "%s",
+                 error.text);
+    config.flags = ONCE_EPHEMERAL;
+    config.value_bytes_max = 10000;
+    cr_assert_eq(once_open(&config, &once, &error), 0, "%s", error.text);
+}
+
+static void teardown(void)
+{
+    char command[64];
+    once_close(once);
+    sqlite3_close(db);
+    sqlite3_close(other);
+    snprintf(command, sizeof command, "rm -rf %s", dir);
+    cr_assert_eq(system(command), 0);
+}
+
+TestSuite(mutate, .init = setup, .fini = teardown);
+
+/* ---- a function ---- */
+
+struct work {
+    const char *sql, *response;
+    int says, ran;
+};
+
+static int apply(void *ctx, struct once_db on, struct once_bytes *ret_response)
+{
+    struct work *w = ctx;
+    w->ran++;
+    sql(on.sqlite, "INSERT INTO applied VALUES (1)");
+    if (w->sql) sqlite3_exec(on.sqlite, w->sql, NULL, NULL, NULL);
+    *ret_response = once_str(w->response ? w->response : "done");
+    return w->says;
+}
+
+static struct once_mutation of(const char *request)
+{
+    struct once_mutation in = ONCE_MUTATION_INIT;
+    in.user = once_str("user-1");
+    in.request = once_str(request);
+    in.lock_ms = 0;
+    return in;
+}
+
+static int value_is(const struct once_mutation_answer *a, const char *text)
+{
+    return a->has_value && a->value.len == strlen(text) &&
+           memcmp(a->value.data, text, a->value.len) == 0;
+}
+
+/* What it says, and how often it has been applied since the beginning. */
+static void mutates(struct once *o, const struct once_mutation *in, struct work *w, int outcome,
+                    const char *value, int applied)
+{
+    struct once_mutation_answer a;
+    int r = once_mutate(o, (struct once_db){ .sqlite = db }, in, apply, w, &a);
+    cr_assert_eq(r, 0, "%s", a.error.text);
+    cr_assert_eq(a.outcome, outcome, "%s: %s", once_outcome_name(a.outcome), a.error.text);
+    cr_assert(value ? value_is(&a, value) : !a.has_value, "%.*s", (int)a.value.len,
+              (const char *)a.value.data);
+    cr_assert_eq(count("SELECT count(*) FROM applied"), applied);
+    cr_assert(sqlite3_get_autocommit(db), "the transaction was left open");
+    once_mutation_answer_clear(&a);
+    once_mutation_answer_clear(&a);
+}
+
+/* ---- tests ---- */
+
+Test(mutate, once_and_then_from_the_cache_or_the_marker)
+{
+    struct once_mutation in = of("r");
+    struct work w = { .response = "{}" };
+    mutates(once, &in, &w, ONCE_OK, "{}", 1);
+    mutates(once, &in, &w, ONCE_CACHED, "{}", 1);
+    mutates(NULL, &in, &w, ONCE_ALREADY_DONE, "{}", 1);
+    cr_assert_eq(w.ran, 1);
+    in.user = once_str("user-2");
+    mutates(NULL, &in, &w, ONCE_OK, "{}", 2);
+}
+
+Test(mutate, what_fails_leaves_nothing)
+{
+    struct once_mutation in = of("r");
+    struct work fails = { .says = 7 }, ends = { .sql = "ROLLBACK" }, w = { 0 };
+    struct once_mutation_answer a;
+    mutates(once, &in, &fails, ONCE_CLAIMED, NULL, 0);
+    once_mutate(once, (struct once_db){ .sqlite = db }, &in, apply, &fails, &a);
+    cr_assert(strstr(a.error.text, "returned 7"), "%s", a.error.text);
+    mutates(once, &in, &ends, ONCE_CLAIMED, NULL, 0);
+    cr_assert_eq(count("SELECT count(*) FROM once_mutations"), 0);
+    mutates(once, &in, &w, ONCE_OK, "done", 1);
+}
+
+Test(mutate, a_function_that_commits_by_itself_is_found_out)
+{
+    struct once_mutation in = of("r");
+    struct work w = { .sql = "COMMIT" };
+    mutates(once, &in, &w, ONCE_OK, "done", 1);
+    mutates(once, &in, &w, ONCE_CACHED, "done", 1);
+}
+
+Test(mutate, for_something_else_is_a_mismatch)
+{
+    struct once_mutation in = of("r");
+    struct work w = { 0 };
+    mutates(once, &in, &w, ONCE_OK, "done", 1);
+    in.method = once_str("SellItem");
+    mutates(once, &in, &w, ONCE_MISMATCH, NULL, 1);
+    in = of("r");
+    in.fingerprint = once_bytes("\0\1", 2);
+    mutates(NULL, &in, &w, ONCE_MISMATCH, NULL, 1);
+}
+
+Test(mutate, while_somebody_writes_is_in_progress)
+{
+    struct once_mutation in = of("r");
+    struct work w = { 0 };
+    struct once_mutation_answer a;
+    sql(other, "BEGIN IMMEDIATE");
+    cr_assert_eq(once_mutate(once, (struct once_db){ .sqlite = db }, &in, apply, &w, &a), 0);
+    cr_assert(a.outcome == ONCE_IN_PROGRESS && a.in_database);
+    in.lock_ms = 20;
+    cr_assert_eq(once_mutate(once, (struct once_db){ .sqlite = db }, &in, apply, &w, &a), 0);
+    cr_assert_eq(a.outcome, ONCE_IN_PROGRESS);
+    sql(other, "ROLLBACK");
+    mutates(once, &in, &w, ONCE_OK, "done", 1);
+}
+
+Test(mutate, again_when_the_marker_has_expired)
+{
+    struct once_mutation in = of("r");
+    struct work w = { 0 };
+    mutates(NULL, &in, &w, ONCE_OK, "done", 1);
+    sql(db, "UPDATE once_mutations SET created_at_ms = created_at_ms - 3600000");
+    mutates(NULL, &in, &w, ONCE_OK, "done", 2);
+    mutates(NULL, &in, &w, ONCE_ALREADY_DONE, "done", 2);
+}
+
+/* As after a restore: the row is gone, and the file is another one. */
+Test(mutate, what_another_file_has_done_counts_for_nothing)
+{
+    struct once_mutation in = of("r");
+    struct work w = { 0 };
+    mutates(once, &in, &w, ONCE_OK, "done", 1);
+    sql(db, "DELETE FROM once_mutations; UPDATE once_mutation_meta SET epoch = 'another'");
+    mutates(once, &in, &w, ONCE_OK, "done", 2);
+    mutates(once, &in, &w, ONCE_CACHED, "done", 2);
+}
+
+Test(mutate, responses_are_kept_as_far_as_they_fit)
+{
+    static char text[10002];
+    struct once_mutation in = of("marker"), longer = of("coord"), longest = of("nowhere");
+    struct work w = { .response = text };
+    memset(text, 'x', 8192);
+    mutates(once, &in, &w, ONCE_OK, text, 1);
+    mutates(NULL, &in, &w, ONCE_ALREADY_DONE, text, 1);
+    text[8192] = 'x';
+    mutates(once, &longer, &w, ONCE_OK, text, 2);
+    mutates(once, &longer, &w, ONCE_CACHED, text, 2);
+    mutates(NULL, &longer, &w, ONCE_ALREADY_DONE, NULL, 2);
+    memset(text, 'x', 10001);
+    mutates(once, &longest, &w, ONCE_OK, text, 3);
+    mutates(once, &longest, &w, ONCE_ALREADY_DONE, NULL, 3);
+}
+
+Test(mutate, without_a_request_pays_nothing)
+{
+    struct once_mutation in = of("");
+    struct work w = { 0 };
+    mutates(once, &in, &w, ONCE_OK, "done", 1);
+    mutates(once, &in, &w, ONCE_OK, "done", 2);
+    w.says = 1;
+    mutates(once, &in, &w, ONCE_CLAIMED, NULL, 2);
+    cr_assert_eq(count("SELECT count(*) FROM once_mutations"), 0);
+}
+
+Test(mutate, envs_are_apart_at_coord_and_the_database_decides)
+{
+    struct once_mutation in = of("r");
+    struct work w = { 0 };
+    mutates(once, &in, &w, ONCE_OK, "done", 1);
+    in.env = once_str("other");
+    mutates(once, &in, &w, ONCE_ALREADY_DONE, "done", 1);
+}
+
+/* ---- the marker alone ---- */
+
+static int begins(const struct once_mutation *in, struct once_mutation_answer *a)
+{
+    int r = once_mutation_begin((struct once_db){ .sqlite = db }, in, a);
+    return r ? r : a->outcome;
+}
+
+Test(mutate, in_the_callers_own_transaction)
+{
+    struct once_mutation in = of("r");
+    struct once_mutation_answer a;
+    struct once_error error;
+    cr_assert_eq(begins(&in, &a), ONCE_EINVAL);
+    sql(db, "BEGIN IMMEDIATE");
+    cr_assert_eq(begins(&in, &a), ONCE_CLAIMED);
+    struct once_db on = { .sqlite = db };
+    cr_assert_eq(once_mutation_finish(on, &in, once_str("kept"), &error), 0, "%s", error.text);
+    sql(db, "COMMIT; BEGIN IMMEDIATE");
+    cr_assert_eq(begins(&in, &a), ONCE_ALREADY_DONE);
+    cr_assert(value_is(&a, "kept") && a.in_database);
+    once_mutation_answer_clear(&a);
+    in = of("nobody's");
+    cr_assert_eq(once_mutation_finish(on, &in, once_str("x"), &error), ONCE_EINVAL);
+    sql(db, "ROLLBACK");
+    cr_assert_eq(once_mutation_finish(on, &in, once_str("x"), &error), ONCE_EINVAL);
+    static char longest[8193];
+    cr_assert_eq(once_mutation_finish(on, &in, once_bytes(longest, 8193), &error), ONCE_ELIMIT);
+}
+
+Test(mutate, what_is_wrong_is_said_before_anything_happens)
+{
+    struct once_mutation in = of("r");
+    struct once_mutation_answer a;
+    struct work w = { 0 };
+    struct once_db neither = { 0 }, none = { .sqlite = NULL };
+    cr_assert_eq(once_mutate(once, neither, &in, apply, &w, &a), ONCE_EINVAL);
+    cr_assert_eq(once_mutate(once, none, &in, apply, &w, &a), ONCE_EINVAL);
+    in.lock_ms = 600001;
+    cr_assert_eq(once_mutate(once, (struct once_db){ .sqlite = db }, &in, apply, &w, &a),
+                 ONCE_EINVAL);
+    in = of("r");
+    in.lease_ms = -1;
+    cr_assert_eq(once_mutate(once, (struct once_db){ .sqlite = db }, &in, apply, &w, &a),
+                 ONCE_EINVAL);
+    in = of("r");
+    in.size = 0;
+    cr_assert_eq(begins(&in, &a), ONCE_EINVAL);
+    in = of("r");
+    in.user = once_str("");
+    cr_assert_eq(begins(&in, &a), ONCE_EINVAL);
+    sql(db, "BEGIN");
+    in = of("r");
+    cr_assert_eq(once_mutate(once, (struct once_db){ .sqlite = db }, &in, apply, &w, &a),
+                 ONCE_EINVAL);
+    cr_assert(!sqlite3_get_autocommit(db), "the caller's own transaction was ended");
+    sql(db, "ROLLBACK; DROP TABLE once_mutations");
+    cr_assert_eq(once_mutate(NULL, (struct once_db){ .sqlite = db }, &in, apply, &w, &a),
+                 ONCE_EUNSUPPORTED);
+    cr_assert(strstr(a.error.text, "once migrate --mutations"), "%s", a.error.text);
+    cr_assert_eq(w.ran, 0);
+}
