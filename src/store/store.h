@@ -39,6 +39,7 @@ enum store_caps {
     CAP_TELLS = BIT(8),   /* other processes can be told through coord */
     CAP_CALLS = BIT(9),   /* takes questions about runs as they are: it has an engine */
     CAP_FRESH = BIT(10),  /* an ACCEPT that is fresh: claims and buffer are in one place */
+    CAP_SPOOL = BIT(11),  /* what is accepted is in a spool, too, which takes op.at_spool */
 };
 
 /* What a store gets from the shell. It outlives the store. */
@@ -48,7 +49,7 @@ struct store_env {
     struct clock monotonic; /* as the loop's; for how long something may take */
     struct rng *rng;
     const struct trace *trace; /* may be NULL */
-    bool runs;       /* they will be asked for: a connection for those who only look is worth it */
+    bool runs; /* they will be asked for: a connection for those who only look is worth it */
     bool wall_rules; /* tests: a server judges by `wall`, too, so that the test can move it */
 };
 
@@ -143,6 +144,7 @@ struct tiered_options {
     unsigned breaker_failures; /* 3 in a row open it */
     int64_t breaker_probe_ms;  /* 1000, with jitter */
     struct store *buffer; /* a store of its own for the buffer; NULL: coord, if it can be */
+    struct store *spool;  /* keeps what is accepted, too, and is ours alone; NULL: none does */
 };
 #define TIERED_OPTIONS_INIT                                                                    \
     {                                                                                          \
