@@ -10,6 +10,9 @@
  *               '--not there--> in the ledger --there----------+--> settled: out of the spool
  *                                 '--not there--> accept again, and look again later
  *
+ * All of them are looked for at once when the process starts, and when the buffer says by its epoch that
+ * it has forgotten.
+ *
  * Guarantees: an entry leaves the spool only when the ledger has it, or had it for as long as it keeps
  * runs. Accepting one twice does no harm, its id makes it one run: also if a drainer was just writing it.
  * A plane that is away costs nothing but time. A process that was killed finds its spool as it left it.
@@ -53,6 +56,8 @@ struct spool {
     struct timer timer, count_timer;
     bool busy, counting, stopping;
     bool away, moved; /* this time: a plane could not be asked; something was done */
+    bool anew;        /* nothing that is leased counts: all are to be looked for */
+    uint64_t epoch;   /* of the buffer; 0: not known */
     unsigned pauses, away_pauses;
     struct buffer_ask lease; /* its entries live as long as the looks at them */
     struct buffer_ask settle;
@@ -80,6 +85,7 @@ static void tell(struct look *l, const char *what)
 static int64_t pause_ms(struct spool *s, bool full)
 {
     struct rng *rng = engine_of(s)->rng;
+    if (s->anew && !s->away) return 0;
     if (s->away) return back_off_ms(rng, ++s->away_pauses, AWAY_MS_FIRST, AWAY_MS_MAX);
     s->away_pauses = 0;
     if (!s->moved) return back_off_ms(rng, ++s->pauses, PAUSE_MS_FIRST, PAUSE_MS_MAX);
@@ -107,6 +113,18 @@ static void give_up(struct spool *s)
     round_over(s);
 }
 
+static void ask_spool(struct spool *s, enum verb verb, struct buffer_ask *about, op_done *done)
+{
+    struct op *op = op_new(verb, NULL, NULL);
+    if (!op) {
+        give_up(s);
+        return;
+    }
+    op->buffer = about;
+    op->at_spool = true;
+    engine_submit(engine_of(s), op, done, s);
+}
+
 static void settled(struct op *op, void *ctx)
 {
     struct spool *s = ctx;
@@ -119,9 +137,7 @@ static void settle(struct spool *s)
 {
     size_t count = 0;
     struct settle *rows = malloc(s->lease.entries.count * sizeof *rows);
-    struct op *op = rows ? op_new(VERB_SETTLE, NULL, NULL) : NULL;
-    if (!op) {
-        free(rows);
+    if (!rows) {
         give_up(s);
         return;
     }
@@ -135,9 +151,7 @@ static void settle(struct spool *s)
     }
     s->settle =
         (struct buffer_ask){ .token = s->lease.token, .settles = rows, .settle_count = count };
-    op->buffer = &s->settle;
-    op->at_spool = true;
-    engine_submit(engine_of(s), op, settled, s);
+    ask_spool(s, VERB_SETTLE, &s->settle, settled);
 }
 
 static void look_over(struct look *l, enum look_end end)
@@ -253,6 +267,7 @@ static void buffer_asked(struct op *op, void *ctx)
     int code = op->err.code;
     bool there = !code && op->out.outcome == OUTCOME_OK;
     bool written = there && l->buffer.entries.rows[0]->state == ENTRY_WRITTEN;
+    if (!code) spool_hear(engine_of(l->spool), op->epoch);
     op_free(op);
     if (code) {
         look_away(l);
@@ -307,21 +322,49 @@ static int64_t later_ms(const struct spool *s)
     return more < LATER_MS_MAX - LATER_MS ? LATER_MS + (int64_t)more : LATER_MS_MAX;
 }
 
-static void timer_fired(struct timer *t)
+static void lease(struct spool *s)
 {
-    struct spool *s = container_of(t, struct spool, timer);
-    struct engine *e = engine_of(s);
-    struct op *op = op_new(VERB_DRAIN_LEASE, NULL, NULL);
-    s->away = s->moved = false;
-    if (!op) {
+    struct rng *rng = engine_of(s)->rng;
+    s->lease = (struct buffer_ask){ .limit = LOOKS_AT_ONCE, .lease_ms = later_ms(s) };
+    rng->fill(rng, s->lease.token.bytes, sizeof s->lease.token.bytes);
+    ask_spool(s, VERB_DRAIN_LEASE, &s->lease, leased);
+}
+
+static void all_are_back(struct op *op, void *ctx)
+{
+    struct spool *s = ctx;
+    int code = op->err.code;
+    op_free(op);
+    if (code) {
         give_up(s);
         return;
     }
-    s->lease = (struct buffer_ask){ .limit = LOOKS_AT_ONCE, .lease_ms = later_ms(s) };
-    e->rng->fill(e->rng, s->lease.token.bytes, sizeof s->lease.token.bytes);
-    op->buffer = &s->lease;
-    op->at_spool = s->busy = true;
-    engine_submit(e, op, leased, s);
+    s->anew = false;
+    lease(s);
+}
+
+static void timer_fired(struct timer *t)
+{
+    struct spool *s = container_of(t, struct spool, timer);
+    s->busy = true;
+    s->away = s->moved = false;
+    if (!s->anew) {
+        lease(s);
+        return;
+    }
+    s->settle = (struct buffer_ask){ .all_back = true };
+    ask_spool(s, VERB_SETTLE, &s->settle, all_are_back);
+}
+
+void spool_hear(struct engine *e, uint64_t epoch)
+{
+    struct spool *s = e->runs->spool;
+    if (!s) return;
+    if (s->epoch && s->epoch != epoch) {
+        s->anew = true;
+        if (timer_is_set(&s->timer)) timer_set(e->loop, &s->timer, e->loop->now_ms);
+    }
+    s->epoch = epoch;
 }
 
 /* ---- how much there is ---- */
@@ -365,6 +408,7 @@ int spool_init(struct runs *r)
     if (!s) return ERR_NOMEM;
     r->spool = s;
     s->runs = r;
+    s->anew = true; /* whoever has leased some of it is dead */
     timer_init(&s->timer, timer_fired);
     timer_init(&s->count_timer, count_timer);
     timer_set(e->loop, &s->timer, e->loop->now_ms);

@@ -253,6 +253,7 @@ static void settle_put(struct branch *branch, const struct settle *settle)
 /* Nothing is sent unless all of it can be. */
 static void settle_begin(struct fan *f)
 {
+    CHECK(!f->op->buffer->all_back); /* it is everybody's */
     const struct buffer_ask *ask = f->op->buffer;
     bool failed = false;
     all_begin(f);
