@@ -246,6 +246,20 @@ Test(spool, what_is_drained_leaves_it)
     expect_whole(&id, "k");
 }
 
+/* While the buffer remembers that it was written, the ledger is not asked for it. */
+Test(spool, what_is_drained_soon_is_looked_for_once)
+{
+    buffered_run("k");
+    unsigned asked = faulty_count(buffer, VERB_ENTRY_GET);
+    unsigned at_ledger = faulty_count(ledger, VERB_RUN_GET);
+    world_advance(&s.world, 500);
+    drain();
+    world_advance(&s.world, 20000);
+    cr_assert(spooled() == 0);
+    cr_assert(faulty_count(buffer, VERB_ENTRY_GET) == asked + 2);
+    cr_assert(faulty_count(ledger, VERB_RUN_GET) == at_ledger);
+}
+
 Test(spool, what_waits_stays_in_it_and_is_not_accepted_twice)
 {
     buffered_run("k");
