@@ -196,12 +196,26 @@ Test(spool, nobody_is_told_before_it_is_in_both)
     cr_assert(a.buffered && op_finds(buffer, &id) && op_finds(spool, &id));
 }
 
+static enum fact_level fact_of_spool(void)
+{
+    enum fact_level level = FACT_FAIL;
+    struct op *op = op_new(VERB_PING, NULL, NULL);
+    op->wants_facts = true;
+    world_run(&s.world, s.store, op);
+    for (size_t i = 0; op->facts && i < op->facts->count; i++)
+        if (strcmp(op->facts->rows[i].name, "spool") == 0) level = op->facts->rows[i].level;
+    op_free(op);
+    return level;
+}
+
 Test(spool, what_the_spool_cannot_keep_is_put_into_the_ledger)
 {
+    cr_assert(fact_of_spool() == FACT_OK);
     faulty_set(spool, VERB_ACCEPT, FAULT_REFUSE, 1);
     struct asked a = expect(trigger(&s, "k", "{\"n\":[]}"), OUTCOME_OK);
     struct run_id id = id_of(&a);
     cr_assert(!a.buffered && op_finds(buffer, &id) && !op_finds(spool, &id));
+    cr_assert(fact_of_spool() == FACT_WARN);
     flush();
     look_around();
     expect_whole(&id, "k");
@@ -481,28 +495,13 @@ Test(spool, it_can_be_closed_in_the_middle)
 
 /* ---- a real Redis ---- */
 
-static void open_on_redis(void)
-{
-    init();
-    if (!world_has("redis")) return;
-    start_on(world_open(&s.world, "redis"), NULL);
-    trip();
-}
-
-static void close_on_redis(void)
-{
-    if (world_has("redis"))
-        scene_close(&s);
-    else
-        world_fini(&s.world);
-}
-
-TestSuite(spool_redis, .init = open_on_redis, .fini = close_on_redis);
-
 /* By its epoch, well before what was seen there would be looked for again. */
-Test(spool_redis, a_redis_that_forgets_is_noticed_at_once)
+static void forget(const char *redis)
 {
-    if (!world_has("redis")) cr_skip_test("its server is not up: tests/with-servers");
+    if (!world_has(redis)) cr_skip_test("its server is not up: tests/with-servers");
+    init();
+    start_on(world_open(&s.world, redis), NULL);
+    trip();
     struct run_id id = buffered_run("k");
     world_advance(&s.world, 2500);
     cr_assert(spooled() == 2 && reaccepted() == 0);
@@ -511,4 +510,15 @@ Test(spool_redis, a_redis_that_forgets_is_noticed_at_once)
     cr_assert(reaccepted() == 2, "%llu", (unsigned long long)reaccepted());
     cr_assert(drain() == 2);
     expect_whole(&id, "k");
+    scene_close(&s);
+}
+
+Test(spool_redis, a_redis_that_forgets_is_noticed_at_once)
+{
+    forget("redis");
+}
+
+Test(spool_redis, a_cluster_that_forgets_is_noticed_at_once)
+{
+    forget("redis-cluster");
 }

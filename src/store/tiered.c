@@ -381,9 +381,7 @@ static void ping_answered(struct op *op, void *ctx)
     if (op->degraded)
         fact_add(&without, FACT_WARN, "reached",
                  "the ledger decides alone; answers say degraded", "no");
-    if (t->spool)
-        fact_add(&spool, FACT_OK, "spool", NULL,
-                 "what is accepted is in a synced file here, too, until the ledger has it");
+    if (t->spool) tier_spool_fact(t, &spool);
     facts_take(op, coord && !op->degraded ? coord->op : &without, "coord");
     facts_take(op, &spool, "buffer");
     facts_take(op, &ledger, "ledger");

@@ -25,6 +25,8 @@ struct tiered {
     struct timer probe_timer;
     uint64_t coord_epoch;
 
+    bool spool_fails; /* it could not keep what was accepted last */
+
     struct list watches; /* struct watching: ops that wait at coord */
     struct list refused; /* ops to be failed in the next turn */
     struct task refuse;
@@ -80,5 +82,6 @@ void tier_then_answer(struct tiered *t, struct op *op, const struct op *answered
 
 /* An ACCEPT that was answered: goes on when the spool has it, too. */
 void tier_spool(struct op *op, void *ctx);
+void tier_spool_fact(const struct tiered *t, struct op *op);
 
 #endif

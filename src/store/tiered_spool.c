@@ -29,6 +29,7 @@ static void spooled(struct op *op, void *ctx)
     struct op *parent = s->parent;
     int code = op->err.code;
     s->tiered->steps--;
+    s->tiered->spool_fails = code != 0;
     buffer_ask_clear(&s->ask);
     free(s);
     op_free(op);
@@ -61,4 +62,15 @@ void tier_spool(struct op *op, void *ctx)
     t->steps++;
     op_push(copy, spooled, s);
     store_submit(t->spool, copy);
+}
+
+void tier_spool_fact(const struct tiered *t, struct op *op)
+{
+    if (t->spool_fails)
+        fact_add(op, FACT_WARN, "spool",
+                 "is there room in the data directory? Until then triggers go to the ledger",
+                 "could not keep what was accepted last");
+    else
+        fact_add(op, FACT_OK, "spool", NULL,
+                 "what is accepted is in a synced file here, too, until the ledger has it");
 }
