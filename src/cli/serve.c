@@ -55,9 +55,9 @@ const struct option serve_options[] = {
                          .help = "let other machines connect without TLS: who listens on the "
                                  "way reads tokens" },
     [SERVE_BUFFER] = { "buffer", .kind = OPTION_TEXT, .value = "URL", .setting = true,
-                       .help =
-                           "where bursts of triggers wait: sqlite:PATH, none (default: coord, "
-                           "or beside the ledger's file)" },
+                       .help = "where bursts of triggers wait: sqlite:PATH, none, or spool: "
+                               "coord, and in the data directory until the ledger has them "
+                               "(default: coord, or beside the ledger's file)" },
     [SERVE_GATE] = { "gate", .kind = OPTION_CHOICE, .value = "MODE", .fallback = "on",
                      .setting = true, .choices = { "on", "shadow", "off" },
                      .help = "are bursts diverted into the buffer, only counted, or neither" },
@@ -163,7 +163,9 @@ static int serve_run(struct cli *cli, const struct args *args)
     struct server_config config = SERVER_CONFIG_INIT;
     struct server *server;
     struct err err;
-    if (!cli->ledger) {
+    config.buffer = args->values[SERVE_BUFFER].text;
+    bool spool = config.buffer && strcmp(config.buffer, "spool") == 0;
+    if (!cli->ledger || spool) {
         int status = cli_make_data_dir(cli);
         if (status) return status;
         config.data_dir = cli->data_dir;
@@ -172,7 +174,6 @@ static int serve_run(struct cli *cli, const struct args *args)
     config.coord = cli->coord;
     config.http = args->values[SERVE_LISTEN].text;
     config.resp = args->values[SERVE_RESP].text;
-    config.buffer = args->values[SERVE_BUFFER].text;
     config.gate = args->values[SERVE_GATE].text;
     config.gate_threshold = args->values[SERVE_GATE_THRESHOLD].number;
     config.gate_window_ms = args->values[SERVE_GATE_WINDOW].number;

@@ -232,6 +232,7 @@ static const struct {
     [TRACE_SERVER] = { LOG_INFO, NULL, "state" },
     [TRACE_ALIAS] = { LOG_WARN, NULL, NULL },
     [TRACE_POISON] = { LOG_WARN, NULL, "error" },
+    [TRACE_SPOOL] = { LOG_WARN, NULL, "what" },
 };
 
 static void on_trace(void *ctx, const struct trace_event *event)

@@ -172,6 +172,19 @@ static void write_oldest(struct reading *r, const struct family *f)
                           f->per_unit);
 }
 
+static void write_spooled(struct reading *r, const struct family *f)
+{
+    if (r->runs.spool_known)
+        exposition_sample(r->out, f->name, NULL, r->runs.spool_entries, f->per_unit);
+}
+
+static void write_spool_oldest(struct reading *r, const struct family *f)
+{
+    if (r->runs.spool_known)
+        exposition_sample(r->out, f->name, NULL, (uint64_t)r->runs.spool_oldest_ms,
+                          f->per_unit);
+}
+
 static void write_lag(struct reading *r, const struct family *f)
 {
     exposition_histogram(r->out, f->name, NULL, &r->runs.drain_lag, &histogram_us);
@@ -362,6 +375,14 @@ static const struct family families[] = {
             "Runs that could not be written, and are FAILED runs instead"),
     COUNTER("once_aliases_total", runs.aliased,
             "Runs that turned out to have another one's key, and are its aliases now"),
+    { "once_spool_entries", EXPOSITION_GAUGE,
+      "Runs that this daemon has accepted and keeps until the ledger has them, as counted last",
+      write_spooled, 0, 1 },
+    { "once_spool_oldest_age_seconds", EXPOSITION_GAUGE,
+      "How long the oldest of them has been kept; 0: there is none", write_spool_oldest, 0,
+      1000 },
+    COUNTER("once_spool_reaccepted_total", runs.spool_reaccepted,
+            "Runs that the buffer had lost, and that the spool has put there again"),
     COUNTER("once_leased_runs_total", runs.leased, "Runs handed out to workers"),
     COUNTER("once_returned_runs_total", runs.returned,
             "Runs given back because who had asked for them was gone"),

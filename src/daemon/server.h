@@ -20,7 +20,8 @@ struct server;
 struct server_config {
     const char *ledger, *coord, *data_dir; /* as in once_config; used while opening only */
     const char
-        *buffer; /* where bursts wait; NULL: coord, or beside a ledger that is a file; "none" */
+        *buffer; /* where bursts wait; NULL: coord, or beside a ledger that is a file; "none";
+                  * "spool": coord, and in data_dir until the ledger has them */
     const char *http, *resp;        /* addresses of the doors: listen.h, or "off" */
     const char *tokens;             /* file of access tokens; NULL: none */
     bool tokens_needed;             /* it is an error if that is not there */

@@ -31,7 +31,8 @@ static void show_planes(struct server *s, const struct planes_config *config)
         snprintf(ledger, sizeof ledger, "sqlite:%.100s/once.db",
                  config->data_dir ? config->data_dir : ".");
     url_shown(config->coord ? config->coord : "memory:", coord, sizeof coord);
-    snprintf(s->planes, sizeof s->planes, "ledger %s, coord %s", ledger, coord);
+    snprintf(s->planes, sizeof s->planes, "ledger %s, coord %s%s", ledger, coord,
+             planes_spooled(config) ? ", with a spool" : "");
 }
 
 static int take_gate(const struct server_config *config, struct runs_config *runs,

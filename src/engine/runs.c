@@ -412,12 +412,14 @@ int runs_init(struct engine *e)
     if (!code) code = lines_init(r);
     if (!code) code = bells_init(r);
     if (!code) code = overrides_init(r);
-    return code ? code : drainer_init(r);
+    if (!code) code = drainer_init(r);
+    return code ? code : spool_init(r);
 }
 
 void runs_stop(struct engine *e)
 {
     drainer_stop(e);
+    spool_stop(e);
     overrides_stop(e);
     list_each (&e->runs->calls, at) run_call_cancel(container_of(at, struct run_call, link));
 }
@@ -426,7 +428,7 @@ bool runs_idle(const struct engine *e)
 {
     if (!e->runs) return true; /* it could not be opened */
     return list_empty(&e->runs->calls) && list_empty(&e->runs->finished) && drainer_idle(e) &&
-           overrides_idle(e);
+           spool_idle(e) && overrides_idle(e);
 }
 
 void runs_fini(struct engine *e)
@@ -435,6 +437,7 @@ void runs_fini(struct engine *e)
     if (!r) return;
     task_stop(&r->tell);
     drainer_fini(r);
+    spool_fini(r);
     overrides_fini(r);
     lines_fini(r);
     bells_fini(r);

@@ -58,11 +58,16 @@ struct run_stats {
     uint64_t hints_dropped;
     uint64_t drained, drain_failed, drain_retried, parked, aliased;
     uint64_t leased, returned;
+    uint64_t spool_reaccepted;  /* entries that the buffer had lost */
     struct histogram drain_lag; /* ms from accept to written */
     /* The buffer as it was counted last. */
     bool buffer_known;
     uint64_t buffer_queued, buffer_leased;
     int64_t buffer_oldest_ms;
+    /* The same of the spool, if there is one. */
+    bool spool_known;
+    uint64_t spool_entries;
+    int64_t spool_oldest_ms;
 };
 
 /* What is asked and what came of it: struct run_args and struct run_answer of store/run_op.h. */

@@ -8,6 +8,7 @@
  *   bell.c       telling other processes that something may be
  *   overrides.c      what operators have set for the gate of an env
  *   drain.c      the buffer into the ledger
+ *   spool.c      what the buffer has lost, into it again
  *   forward.c    all of it, on a store that is a daemon */
 #ifndef ENGINE_RUNS_INTERNAL_H
 #define ENGINE_RUNS_INTERNAL_H
@@ -81,6 +82,7 @@ struct run_call {
 };
 
 struct drainer;
+struct spool;
 struct overrides;
 
 struct runs {
@@ -94,6 +96,7 @@ struct runs {
     struct map lines;            /* struct line, by env and queue */
     struct map bells;            /* struct bell, by env and queue */
     struct drainer *drainer;     /* NULL: there is no buffer */
+    struct spool *spool;         /* NULL: there is none */
     struct overrides *overrides; /* NULL: nobody looks */
     struct run_stats stats;
 };
@@ -196,6 +199,15 @@ bool drainer_idle(const struct engine *e);
 void drainer_fini(struct runs *r);
 /* This entry, now: whoever finds it there twice. */
 void drainer_take(struct engine *e, struct bytes env, const struct run_id *id);
+
+/* ---- spool.c ---- */
+
+int spool_init(struct runs *r);
+/* The buffer has answered, and this is its epoch: if it has forgotten, all are looked for at once. */
+void spool_hear(struct engine *e, uint64_t epoch);
+void spool_stop(struct engine *e);
+bool spool_idle(const struct engine *e);
+void spool_fini(struct runs *r);
 
 /* ---- forward.c ---- */
 

@@ -8,13 +8,20 @@
 
 enum { URL_BYTES = 4200 };
 
-static int default_ledger(const char *data_dir, char *url, size_t len, struct err *reterr)
+bool planes_spooled(const struct planes_config *config)
+{
+    return config->buffer && strcmp(config->buffer, "spool") == 0;
+}
+
+/* A file of our own. */
+static int url_in_data(const char *data_dir, const char *name, char *url, size_t len,
+                       struct err *reterr)
 {
     if (!data_dir) data_dir = ".";
     if (mkdir(data_dir, 0700) < 0 && errno != EEXIST)
         return err_set(reterr, ERR_UNAVAILABLE, "cannot create the directory %.120s: %s",
                        data_dir, strerror(errno));
-    int n = snprintf(url, len, "sqlite:%s/once.db", data_dir);
+    int n = snprintf(url, len, "sqlite:%s/%s", data_dir, name);
     if (n < 0 || (size_t)n >= len)
         return err_set(reterr, ERR_LIMIT, "the path of the data directory is too long");
     return 0;
@@ -36,7 +43,7 @@ static int open_traced(const char *url, const struct store_env *env, struct stor
 static int ledger_url(const struct planes_config *config, char *url, size_t len,
                       struct err *reterr)
 {
-    if (!config->ledger) return default_ledger(config->data_dir, url, len, reterr);
+    if (!config->ledger) return url_in_data(config->data_dir, "once.db", url, len, reterr);
     int n = snprintf(url, len, "%s", config->ledger);
     if (n < 0 || (size_t)n >= len)
         return err_set(reterr, ERR_LIMIT, "the URL of the ledger is too long");
@@ -79,7 +86,7 @@ static int open_buffer(const struct planes_config *config, const struct store *c
                        struct err *reterr)
 {
     char ledger[URL_BYTES], url[URL_BYTES];
-    const char *buffer = config->buffer;
+    const char *buffer = planes_spooled(config) ? NULL : config->buffer;
     *ret_store = NULL;
     if (!config->runs || (!buffer && (coord->caps & CAP_BUFFER))) return 0;
     if (buffer && strcmp(buffer, "none") == 0) return 0;
@@ -101,6 +108,27 @@ static int open_buffer(const struct planes_config *config, const struct store *c
     return 0;
 }
 
+/* A file that nobody else has open. A buffer that is a synced file needs none. */
+static int open_spool(const struct planes_config *config, const struct store *coord,
+                      const struct store_env *env, struct store **ret_store, struct err *reterr)
+{
+    char url[URL_BYTES];
+    *ret_store = NULL;
+    if (!config->runs || !planes_spooled(config)) return 0;
+    if (!(coord->caps & CAP_BUFFER))
+        return err_set(reterr, ERR_INVALID,
+                       "buffer = spool is for a buffer in Redis; here it is a synced file "
+                       "already, or there is none: leave the setting out");
+    int r = url_in_data(config->data_dir, "spool.db?exclusive=1", url, sizeof url, reterr);
+    if (r) return r;
+    struct err why;
+    r = open_traced(url, env, ret_store, &why);
+    if (!r) return 0;
+    return err_set(reterr, r,
+                   "the spool in %.50s: %.80s; every daemon needs a --data of its own",
+                   config->data_dir ? config->data_dir : ".", why.text);
+}
+
 static int join_planes(const struct planes_config *config, struct store *coord,
                        struct store *ledger, const struct store_env *env,
                        struct store **ret_store, struct err *reterr)
@@ -108,7 +136,9 @@ static int join_planes(const struct planes_config *config, struct store *coord,
     struct tiered_options options = TIERED_OPTIONS_INIT;
     if (coord->timeout_ms) options.coord_deadline_ms = coord->timeout_ms;
     int r = open_buffer(config, coord, env, &options.buffer, reterr);
+    if (!r) r = open_spool(config, coord, env, &options.spool, reterr);
     if (!r) return tiered_open(coord, ledger, &options, env, ret_store, reterr);
+    store_close(options.buffer);
     store_close(coord);
     store_close(ledger);
     return r;
@@ -153,6 +183,9 @@ int planes_settle(struct planes_config *config, struct err *reterr)
     }
     if (config->ephemeral && config->ledger)
         return err_set(reterr, ERR_INVALID, "ONCE_EPHEMERAL has no ledger: leave it out");
+    if (planes_spooled(config) && (config->ephemeral || !has_coord(config)))
+        return err_set(reterr, ERR_INVALID,
+                       "buffer = spool needs both planes: Redis as coord, and a ledger");
     if (config->ephemeral && !has_coord(config))
         return err_set(reterr, ERR_INVALID, "neither a ledger nor coord: nothing to stand on");
     return 0;

@@ -9,16 +9,20 @@
 struct planes_config {
     const char *ledger;   /* NULL: data_dir/once.db; "none": there is none, as with ephemeral */
     const char *coord;    /* NULL: "memory:"; "none": the ledger alone */
-    const char *data_dir; /* NULL: "."; used where ledger is NULL, created if missing */
+    const char *data_dir; /* NULL: "."; used where ledger is NULL, and for the spool; created if
+                           * missing */
     bool ephemeral;       /* only as durable as coord */
     const char *url;      /* NULL, or a daemon that has the planes */
     bool runs;            /* opens a buffer for them, if coord is none */
     const char
-        *buffer; /* NULL: beside a ledger that is a file; "none": bursts are not diverted */
+        *buffer; /* NULL: beside a ledger that is a file; "none": bursts are not diverted;
+                  * "spool": coord, and what is accepted is kept in data_dir/spool.db, too */
 };
 
 /* Takes "none" as ephemeral; refuses what contradicts itself. Opens nothing. */
 int planes_settle(struct planes_config *config, struct err *reterr);
+
+bool planes_spooled(const struct planes_config *config);
 
 /* `config` was settled. */
 int planes_open(const struct planes_config *config, const struct store_env *env,

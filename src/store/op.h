@@ -151,6 +151,7 @@ struct op {
     bool wants_facts; /* PING: what does it say of itself? */
     bool waits;       /* CLAIM: whoever asks will watch, if somebody is on it */
     bool coord_only;  /* by its scope (KEY_COORD_ONLY): the ledger is not asked */
+    bool at_spool;    /* verbs of the buffer: not the buffer is asked but the spool behind it */
     bool routine; /* EXPIRE: nobody asked for it, so records that go by themselves may stay */
 
     union { /* the submitter's; see run_op.h, mutation_op.h */

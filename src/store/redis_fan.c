@@ -312,6 +312,7 @@ static bool settles_failed(const struct branch *branch)
 /* Nothing is sent unless all of it can be. */
 static void settle_begin(struct fan *f)
 {
+    CHECK(!f->op->buffer->all_back); /* it is everybody's */
     const struct buffer_ask *ask = f->op->buffer;
     bool failed = false;
     all_begin(f);

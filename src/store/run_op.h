@@ -21,7 +21,7 @@
  *   B1 Accepted is durable, as far as the store is. An entry is never removed before the ledger has it.
  *   B2 First in, first out per env; envs take turns. What lapsed comes before what never was leased.
  *   B3 Only a QUEUED entry takes changes, and only if nobody changed it in between (rev).
- *   B4 Only the token that leased an entry settles it.
+ *   B4 Only the token that leased an entry settles it; but see all_back.
  *   B5 A key of an env leads to at most one entry; until it is WRITTEN, or lets go of it. What is fresh
  *      goes by those that are WRITTEN and still kept, too. */
 #ifndef STORE_RUN_OP_H
@@ -163,6 +163,8 @@ struct buffer_ask {
     size_t weight_count;
     const struct settle *settles;
     size_t settle_count;
+    bool all_back; /* SETTLE of a spool, which is one process's: whatever is leased goes back,
+                    * whoever has leased it */
 
     struct run_id
         before; /* LIST: the newest first; only lower ids; empty: from the newest on */

@@ -603,10 +603,19 @@ static int settle_one(struct sqlite *s, struct buffer_ask *a, const struct settl
     return 0;
 }
 
+static int settle_all(struct sqlite *s, struct buffer_ask *a, struct err *reterr)
+{
+    int r = db_run(s, SQL_SETTLE_ALL, reterr);
+    if (r) return r;
+    a->settled = (size_t)changed_rows(s);
+    count(s, changed_rows(s), -changed_rows(s));
+    return 0;
+}
+
 static int run_settle(struct sqlite *s, struct op *op, struct err *reterr)
 {
     struct buffer_ask *a = op->buffer;
-    int r = 0;
+    int r = a->all_back ? settle_all(s, a, reterr) : 0;
     for (size_t i = 0; !r && i < a->settle_count; i++)
         r = settle_one(s, a, &a->settles[i], reterr);
     size_t swept = 0;

@@ -259,6 +259,10 @@ Test(sqlite_buffer, numbers_follow_every_change)
     expect_numbers(s);
     cr_expect(expire(s, 10) == 1);
     expect_numbers(s);
+    struct buffer_ask all = { .all_back = true };
+    run(s, VERB_SETTLE, &all);
+    cr_expect(all.settled == 9 && numbers(s).queued == 9 && numbers(s).leased == 0);
+    expect_numbers(s);
     store_close(s);
 }
 

@@ -41,6 +41,7 @@ enum store_caps {
     CAP_CALLS = BIT(9),
     CAP_FRESH = BIT(10),   /* an ACCEPT that is fresh: claims and buffer are in one place */
     CAP_MARKERS = BIT(11), /* that of markers: there may be some in the same database */
+    CAP_SPOOL = BIT(12),   /* what is accepted is in a spool, too, which takes op.at_spool */
 };
 
 /* What a store gets from the shell. It outlives the store. */
@@ -167,6 +168,7 @@ struct tiered_options {
     unsigned breaker_failures; /* 3 in a row open it */
     int64_t breaker_probe_ms;  /* 1000, with jitter */
     struct store *buffer; /* a store of its own for the buffer; NULL: coord, if it can be */
+    struct store *spool;  /* keeps what is accepted, too, and is ours alone; NULL: none does */
 };
 #define TIERED_OPTIONS_INIT                                                                    \
     {                                                                                          \

@@ -336,7 +336,7 @@ static void submit_forget(struct tiered *t, struct op *op)
         ask_ledger_first(t, op, forget_decided);
 }
 
-static void buffer_expired(struct op *op, void *ctx)
+static void entries_expired(struct op *op, void *ctx)
 {
     struct tiered *t = ctx;
     t->steps--;
@@ -344,15 +344,15 @@ static void buffer_expired(struct op *op, void *ctx)
 }
 
 /* Nobody is told how many those were. */
-static void expire_buffer(struct tiered *t, const struct op *like)
+static void expire_entries(struct tiered *t, struct store *of, const struct op *like)
 {
-    struct op *op = op_new(VERB_EXPIRE, NULL, NULL);
+    struct op *op = of ? op_new(VERB_EXPIRE, NULL, NULL) : NULL;
     if (!op) return;
     op->limit = like->limit;
     op->routine = like->routine;
     t->steps++;
-    op_push(op, buffer_expired, t);
-    store_submit(t->buffer, op);
+    op_push(op, entries_expired, t);
+    store_submit(of, op);
 }
 
 static void submit_expire(struct tiered *t, struct op *op)
@@ -365,7 +365,8 @@ static void submit_expire(struct tiered *t, struct op *op)
         }
         tier_step_start(t, NULL, s, NULL);
     }
-    if (t->buffer) expire_buffer(t, op);
+    expire_entries(t, t->buffer, op);
+    expire_entries(t, t->spool, op);
     ask_ledger(t, op, ledger_answered);
 }
 
@@ -373,14 +374,16 @@ static void submit_expire(struct tiered *t, struct op *op)
 
 static void ping_answered(struct op *op, void *ctx)
 {
-    (void)ctx;
+    const struct tiered *t = ctx;
     struct step *coord = op->step;
-    struct op ledger = { .facts = op->facts }, without = { 0 };
+    struct op ledger = { .facts = op->facts }, without = { 0 }, spool = { 0 };
     op->facts = NULL;
     if (op->degraded)
         fact_add(&without, FACT_WARN, "reached",
                  "the ledger decides alone; answers say degraded", "no");
+    if (t->spool) tier_spool_fact(t, &spool);
     facts_take(op, coord && !op->degraded ? coord->op : &without, "coord");
+    facts_take(op, &spool, "buffer");
     facts_take(op, &ledger, "ledger");
     tier_answer(op);
 }
@@ -474,6 +477,7 @@ static void accepted(struct op *op, void *ctx)
 
 static void submit_accept(struct tiered *t, struct op *op)
 {
+    if (t->spool) op_push(op, tier_spool, t);
     if (!t->buffer) {
         submit_coord_alone(t, op);
         return;
@@ -504,7 +508,9 @@ static void tiered_submit(struct store *s, struct op *op)
     struct tiered *t = (struct tiered *)s;
     op->at_coord = op->refused = false;
     op->degraded = t->open;
-    if (op->coord_only && op->verb <= VERB_PEEK)
+    if (op->at_spool)
+        store_submit(t->spool, op);
+    else if (op->coord_only && op->verb <= VERB_PEEK)
         submit_alone(t, op);
     else
         submit_verb[op->verb](t, op);
@@ -524,6 +530,7 @@ static bool tiered_idle(const struct store *s)
 {
     const struct tiered *t = (const struct tiered *)s;
     if (t->buffer && !store_idle(t->buffer)) return false;
+    if (t->spool && !store_idle(t->spool)) return false;
     return t->steps == 0 && store_idle(t->coord) && store_idle(t->ledger);
 }
 
@@ -541,6 +548,7 @@ static void tiered_meters(struct store *s, const char *plane, meter_say *say, vo
     store_meters(t->coord, "coord", say, ctx);
     store_meters(t->ledger, "ledger", say, ctx);
     if (t->buffer) store_meters(t->buffer, "buffer", say, ctx);
+    if (t->spool) store_meters(t->spool, "spool", say, ctx);
 }
 
 static void tiered_close(struct store *s)
@@ -552,6 +560,7 @@ static void tiered_close(struct store *s)
     store_close(t->coord);
     store_close(t->ledger);
     store_close(t->buffer);
+    store_close(t->spool);
     free(t);
 }
 
@@ -570,6 +579,7 @@ static unsigned tiered_caps(const struct tiered *t)
     caps |= t->coord->caps & of_coord;
     if ((t->coord->caps & CAP_SHARED) && (t->coord->caps & CAP_NOTIFY)) caps |= CAP_TELLS;
     if (t->buffer) caps = (caps & ~(unsigned)CAP_FRESH) | (t->buffer->caps & CAP_BUFFER);
+    if (t->spool) caps |= CAP_SPOOL;
     return caps | CAP_NOTIFY;
 }
 
@@ -590,11 +600,13 @@ int tiered_open(struct store *coord, struct store *ledger, const struct tiered_o
         store_close(coord);
         store_close(ledger);
         store_close(options->buffer);
+        store_close(options->spool);
         return err_set(reterr, ERR_NOMEM, "out of memory opening a store");
     }
     *t = (struct tiered){ .coord = coord,
                           .ledger = ledger,
                           .buffer = options->buffer,
+                          .spool = options->spool,
                           .options = *options,
                           .rng = env->rng,
                           .trace = env->trace };

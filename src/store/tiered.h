@@ -1,7 +1,8 @@
 /* tiered.h - what the files of the tiered store share; private to it.
  *
  *   tiered.c         the verbs: which plane is asked what, and what the other is told
- *   tiered_step.c    one step at coord, with a deadline; the breaker */
+ *   tiered_step.c    one step at coord, with a deadline; the breaker
+ *   tiered_spool.c   what was accepted, into the spool */
 #ifndef STORE_TIERED_H
 #define STORE_TIERED_H
 
@@ -13,6 +14,7 @@ struct tiered {
     struct store base;
     struct store *coord, *ledger;
     struct store *buffer; /* of its own; NULL: coord is, if it can be */
+    struct store *spool;  /* has what this process accepted, too; NULL: there is none */
     struct store *alone;  /* keeps our own scopes, of which the ledger knows nothing */
     struct tiered_options options;
     struct rng *rng;
@@ -22,6 +24,8 @@ struct tiered {
     bool open;         /* the breaker: coord is not asked */
     struct timer probe_timer;
     uint64_t coord_epoch;
+
+    bool spool_fails; /* it could not keep what was accepted last */
 
     struct list watches; /* struct watching: ops that wait at coord */
     struct list refused; /* ops to be failed in the next turn */
@@ -73,5 +77,11 @@ void tier_step_drop(struct op *op); /* it has none any more */
 /* The op is done: it is told so. */
 void tier_answer(struct op *op);
 void tier_then_answer(struct tiered *t, struct op *op, const struct op *answered);
+
+/* ---- tiered_spool.c ---- */
+
+/* An ACCEPT that was answered: goes on when the spool has it, too. */
+void tier_spool(struct op *op, void *ctx);
+void tier_spool_fact(const struct tiered *t, struct op *op);
 
 #endif
