@@ -380,6 +380,47 @@ Test(redis_buffer, claims_of_one_burst_are_accepted_in_one_step_each_with_its_ow
                   (i % 3 ? OUTCOME_CACHED : OUTCOME_IN_PROGRESS));
 }
 
+/* In parts, with marks, with keys that were let go of and taken by others. */
+Test(redis_buffer, nothing_of_a_chunk_stays_behind_however_its_entries_went)
+{
+    enum { COUNT = 24 };
+    static struct buffer_ask asks[COUNT];
+    static char names[COUNT][16];
+    for (unsigned i = 0; i < COUNT; i++) {
+        snprintf(names[i], sizeof names[i], "k%u", i);
+        asks[i] = entry_ask(1 + i, names[i]);
+    }
+    struct asked *all = accept_all(asks, COUNT);
+    for (unsigned i = 0; i < COUNT; i++) asked_end(&all[i]);
+    free(all);
+    append(3, 0, "changed");
+    struct buffer_ask frees = { .env = bytes_str("e"), .id = id_of(5), .frees_key = true };
+    cr_assert(outcome(VERB_APPEND, &frees, "-") == OUTCOME_OK);
+    cr_expect(accept_run(100, "k4") == OUTCOME_OK, "its key is free");
+    cr_assert(drain(7) == 7 && settle(2) == 1 && settle(6) == 1);
+    cr_expect(accept_run(101, "k5") == OUTCOME_OK, "its key is free, too: it is written");
+    cr_assert(drain(100) == COUNT - 7 + 2);
+    for (unsigned i = 1; i <= COUNT; i++) cr_expect(settle(i) == (i != 2 && i != 6), "%u", i);
+    cr_assert(settle(100) == 1 && settle(101) == 1 && queued() == 0);
+    coord_pass(&coord, KEEP_MS);
+    for (unsigned i = 0; i < COUNT; i++) drain(1);
+    cr_expect_str_eq(coord_ask(&coord, "ZCARD t:{0}:index"), "0");
+    cr_expect_str_eq(coord_ask(&coord, "HLEN t:{0}:buffer"), "2");
+}
+
+/* What another layout has left is not taken for ours. */
+Test(redis_buffer, meta_of_another_kind_is_refused)
+{
+    struct buffer_ask asked = entry_ask(1, "k"), list = { .env = bytes_str("e"), .limit = 1 };
+    struct answer answer;
+    coord_ask(&coord,
+              "EVAL return(redis.call('HSET',KEYS[1],'','0123456789abcdef')) 1 t:{0}:buffer");
+    struct err err = ask(s, VERB_ACCEPT, &asked, "unclaimed", &answer);
+    cr_expect(err.code == ERR_CORRUPT, "%d %s", err.code, err.text);
+    err = ask(s, VERB_ENTRY_LIST, &list, "-", &answer);
+    cr_expect(err.code == ERR_CORRUPT, "%d %s", err.code, err.text);
+}
+
 /* ---- the gate decides as core/gate.c does ---- */
 
 Test(redis_buffer, gate_passes_what_the_rule_passes)

@@ -366,6 +366,38 @@ local function chunk_rules(buffer, index, now_ms)
         return told
     end
 
+    -- The fields of entries that are as they came.
+    local function drop_plain(c, p)
+        local all, fields, n = names(c), keys(c), #drops
+        local stride, fields_at, from = c.stride, 4 * c.count, 0
+        local keyed = fields ~= ''
+        if keyed and p.first > 0 then from = unpack('<I4', fields, 4 * p.first - 3) end
+        for entry = p.first, p.last do
+            n = n + 1
+            drops[n] = sub(all, stride * entry + 1, stride * (entry + 1))
+            if keyed then
+                local to = unpack('<I4', fields, 4 * entry + 1)
+                n = n + 1
+                drops[n] = sub(fields, fields_at + from + 1, fields_at + to)
+                from = to
+            end
+        end
+    end
+
+    local function drop_marked(c, p)
+        know_marks(c, p.first, p.last)
+        for entry = p.first, p.last do
+            local name, key, let_go = name_of(c, entry), key_of(c, entry), 0
+            k.drop(name)
+            if marks[name] then
+                let_go = byte(marks[name], MARK_BYTES)
+                marks[name] = false
+                k.drop('c' .. sub(name, 2))
+            end
+            if key and let_go == 0 then k.drop(key) end
+        end
+    end
+
     -- Nothing of this part stays.
     function k.take_out(c, p)
         touch(c)
@@ -375,23 +407,7 @@ local function chunk_rules(buffer, index, now_ms)
                 break
             end
         end
-        if c.marked == 1 then know_marks(c, p.first, p.last) end
-        local n = #drops
-        for entry = p.first, p.last do
-            local name, key, let_go = name_of(c, entry), key_of(c, entry), 0
-            if c.marked == 1 and marks[name] then
-                let_go = byte(marks[name], MARK_BYTES)
-                n = n + 1
-                drops[n] = 'c' .. sub(name, 2)
-                marks[name] = false
-            end
-            n = n + 1
-            drops[n] = name
-            if key and let_go == 0 then
-                n = n + 1
-                drops[n] = key
-            end
-        end
+        if c.marked == 1 then drop_marked(c, p) else drop_plain(c, p) end
     end
 
     return k
