@@ -43,7 +43,7 @@ struct engine_stats {
     uint64_t degraded; /* answers that coord had no part in */
     uint64_t failed;   /* calls that ended without an answer, the canceled ones apart */
     uint64_t canceled;
-    uint64_t mutations[OUTCOMES + 1]; /* begun, by outcome */
+    uint64_t mutations[OUTCOMES + 1];             /* begun, by outcome */
     uint64_t mutations_degraded, mutations_stale; /* stale: of another epoch, and dropped */
     size_t waiters, held;
     uint64_t markers_swept,

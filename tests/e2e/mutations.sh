@@ -9,7 +9,7 @@
 
 start() {
     rm -f err
-    daemon_start --listen 127.0.0.1:0 --resp 127.0.0.1:0 "$@"
+    daemon_start --listen 127.0.0.1:0 --resp 127.0.0.1:0
     url=http://$http
 }
 # ask STEP BODY [ARG...]: the status in $code, the body in the file "body".
