@@ -7,7 +7,7 @@
 # shellcheck disable=SC2317
 # shellcheck source=tests/e2e/shared/daemon.bash
 . "$(dirname "$0")/shared/daemon.bash" inventory "$1"
-unset ONCE_TEST_REDIS ONCE_TEST_POSTGRES
+unset "${!ONCE_TEST_@}" # it kills servers: none but its own
 source=$here/../..
 example=$source/examples/inventory
 servers=$(mktemp -d "${TMPDIR:-/tmp}/once-servers-XXXXXX") || exit 1
