@@ -67,7 +67,7 @@ function put(text, name, content) {
 }
 
 let text = put(readFileSync(page, "utf8"), "machine", machine());
-for (const name of ["core", "fleet", "doors", "runs", "peers", "limits", "growth"]) {
+for (const name of ["core", "fleet", "doors", "runs", "mutations", "peers", "limits", "growth"]) {
   const file = join(dir, `${name}.json`);
   if (existsSync(file)) text = put(text, name, tables(name, Object.values(JSON.parse(readFileSync(file, "utf8")))));
 }

@@ -521,6 +521,14 @@ ends "sweep" 0 sweep
 is "sweep: removes it" "$(cat out)" "$gone removed"
 ends "sweep: again" 0 sweep
 is "sweep: nothing left" "$(cat out)" "0 removed"
+ends "sweep --markers: there are none" 70 sweep --markers
+ends "migrate --mutations: into the default ledger" 0 migrate --mutations --ttl 2h
+has "migrate --mutations: says so" out "each counts for 7200 s"
+ends "migrate --mutations: again" 0 migrate --mutations
+has "migrate --mutations: nothing to do" out "nothing to do"
+ends "migrate: --ttl is of markers" 2 migrate --ttl 2h
+ends "sweep --markers" 0 sweep --markers
+is "sweep --markers: none has expired" "$(cat out)" "0 removed"
 ends "stats" 0 stats
 has "stats: lapsed" out "lapsed            1"
 ends "migrate" 0 migrate
