@@ -159,7 +159,7 @@ Test(resp_args, every_command_is_found_once)
 {
     for (const struct resp_entry *e = resp_table; e->name; e++) {
         cr_assert_eq(resp_find(bytes_str(e->name)), e, "%s", e->name);
-        cr_assert_eq(!!e->answer + !!e->parse + !!e->parse_run, 1,
+        cr_assert_eq(!!e->answer + !!e->parse + !!e->parse_run + !!e->parse_mutation, 1,
                      "%s is answered in exactly one way", e->name);
         cr_assert(e->args_min >= 1 && e->args_min <= e->args_max, "%s", e->name);
         cr_assert(e->usage && e->summary, "%s", e->name);

@@ -56,6 +56,23 @@ static void check_run_push(enum run_question question, const struct heard *h)
     run_call_ask_clear(&call);
 }
 
+/* Of mutations: an outcome, and what is done has what was kept of it. */
+static void check_mutation(const struct heard *h)
+{
+    struct mutation_args args = MUTATION_ARGS_INIT;
+    struct mutation_ask ask = { .args = &args };
+    struct op *op = op_of(VERB_MUTATION);
+    op->mutation = &ask;
+    if (!wire_error(op, h) && wire_answer(op, h)) {
+        enum outcome outcome = ask.answer.outcome;
+        bool done = outcome == OUTCOME_CACHED || outcome == OUTCOME_ALREADY_DONE;
+        CHECK(outcome >= 1 && outcome <= OUTCOMES);
+        CHECK(!done || ask.answer.packed);
+    }
+    op_free(op);
+    mutation_ask_clear(&ask);
+}
+
 static void check_greeting(const struct heard *h)
 {
     struct remote_hello hello;
@@ -78,6 +95,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         check_push(&h);
         check_run_push((enum run_question)(data[0] % RUN_QUESTIONS), &h);
         check_answer(verb, &h);
+        check_mutation(&h);
         in = bytes_of(in.data + reader.at, in.len - reader.at);
         reply_reader_clear(&reader);
     }
