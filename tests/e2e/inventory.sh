@@ -100,6 +100,7 @@ markers() { # DATABASE USER
 rules() { # NAME DATABASE CACHE
     local play="settled $2 $3 on" i kids=()
     is "$1: a new player" "$($play new-player ann 2)" "potions 2, health 40, coins 0, version 42"
+    is "$1: without a request" "$($play use-item ann)" "no answer: a request id is missing"
     is "$1: sell-item" "$($play sell-item ann s1)" "ok: potions 1, health 40, coins 5, version 43"
     is "$1: its request for another method" "$($play use-item ann s1)" "mismatch"
     is "$1: the same request of another player" "$($play use-item eve s1)" "rolled back: there is no such player"
