@@ -97,9 +97,9 @@ async function batchRows() {
   // Shows on a busy machine, too, what it takes: inserting, sweeping, vacuum, all of the server.
   report.add({ name: "batches_cpu", what: "... processor time of PostgreSQL for a row", unit: "us", ours: [cpuUs / load.rows], target: { atMost: 2e6 / 40000 } });
   report.add({ name: "batches_swept", what: "... swept meanwhile", unit: "rows", ours: [load.rows - left] });
-  // A sweep that is idle pauses for up to five seconds.
+  // A sweep that is idle pauses for up to five seconds; without one, a third later they were older by a third.
   report.add({ name: "batches_oldest", what: "... oldest expired one, last third: at most", unit: "s", ours: [Math.max(...after)], target: { atMost: 10 } });
-  report.add({ name: "batches_drift", what: "... last third beside the one before: median", unit: "s", ours: [median(after) - median(before)], target: { atMost: 1 } });
+  report.add({ name: "batches_drift", what: "... last third beside the one before: median", unit: "s", ours: [median(after) - median(before)], target: { atMost: 2 } });
 }
 
 const groups = { marked: markedRows, batches: batchRows };

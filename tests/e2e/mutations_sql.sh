@@ -212,6 +212,7 @@ expired() { # URL
     is "... and is a new one" "$(query "$1" "SELECT method, outcome IS NULL, created_at > clock_timestamp() - interval '1 minute' FROM once_mutations WHERE user_id = 'x'")" "new|t|t"
     query "$direct" "UPDATE once_mutations SET created_at = created_at - interval '2 hours' WHERE user_id = 'x'"
     is "... a rollback brings the expired one back" "$(query "$1" "BEGIN; $(begin "'x', '1', 'newer'") ROLLBACK; SELECT method FROM once_mutations WHERE user_id = 'x'")" $'\nnew'
+    is "... lock_timeout is what it was" "$(query "$1" "BEGIN; SET LOCAL lock_timeout = 4321; $(begin "'x', '1', 'newer'") SHOW lock_timeout; ROLLBACK")" $'\n4321ms'
     is "... who looks does not see it" "$(query "$1" "SELECT count(*) FROM once_mutation_look('x', '1')")" 0
 }
 
