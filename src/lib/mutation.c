@@ -91,7 +91,7 @@ static int take(struct once_db db, const struct once_mutation *from, struct muta
     struct rng_system rng;
     int r = api_take(in, sizeof *in, from, from->size, "ONCE_MUTATION_INIT", reterr);
     if (r) return r;
-    *ret = (struct mutate){ .db = { db.pg, db.sqlite },
+    *ret = (struct mutate){ .db = { .pg = db.pg, .sqlite = db.sqlite },
                             .class = class_of(db),
                             .env = in->env.len ? api_view(in->env) : bytes_str("default"),
                             .lease_ms = in->lease_ms,
@@ -343,7 +343,8 @@ static bool enter(struct mutate *m, struct once_mutation_answer *ret, int *ret_c
 {
     m->begun_us = clock_measure_us();
     m->found = (struct marker_found){ 0 };
-    int r = m->class->open(m->db, m->marker.lock_ms, &m->found, &m->err);
+    int r = m->class->prepare ? m->class->prepare(&m->db, &m->err) : 0;
+    if (!r) r = m->class->open(m->db, m->marker.lock_ms, &m->found, &m->err);
     bool opened = !r && m->found.outcome == OUTCOME_OK;
     if (opened && m->internal) return true;
     if (opened) r = m->class->begin(m->db, &m->marker, &m->found, &m->err);
@@ -429,7 +430,9 @@ int once_mutate(struct once *o, struct once_db db, const struct once_mutation *i
     m.once = o;
     m.degraded = !o && !m.internal;
     if (o && !m.internal && replayed(&m, ret_answer, &r)) return r;
-    return transact(&m, fn, ctx, ret_answer);
+    r = transact(&m, fn, ctx, ret_answer);
+    if (m.class->release) m.class->release(&m.db);
+    return r;
 }
 
 /* ---- compare-and-set ---- */

@@ -15,11 +15,13 @@
 
 struct pg_conn;
 struct sqlite3;
+struct sqlite3_stmt;
 
-/* One of the two is set. */
+/* One of the two connections is set. */
 struct marker_db {
     struct pg_conn *pg;
     struct sqlite3 *sqlite;
+    struct sqlite3_stmt *undo; /* by prepare(): a ROLLBACK that needs no memory any more */
 };
 
 enum { MARKER_ATTEMPT_BYTES = 16 };
@@ -40,6 +42,9 @@ struct marker_found {
 
 struct marker_class {
     const char *name;
+    /* Around a transaction that is ours to end; NULL: there is nothing to prepare. */
+    int (*prepare)(struct marker_db *db, struct err *reterr);
+    void (*release)(struct marker_db *db);
     /* Is a transaction open that can still do something? */
     bool (*is_open)(struct marker_db db);
     /* It is rolled back, or can only be. */

@@ -40,6 +40,7 @@ static int fail(struct sqlite3 *db, struct err *reterr)
     if (strstr(text, "no such table"))
         return err_set(reterr, ERR_UNSUPPORTED,
                        "there are no markers in this file: once migrate --mutations");
+    if ((code & 0xff) == SQLITE_NOMEM) return err_set(reterr, ERR_NOMEM, "out of memory");
     if (is_busy(code))
         return err_set(reterr, ERR_UNAVAILABLE, "SQLite: somebody else has the file");
     bool away = (code & 0xff) == SQLITE_IOERR || (code & 0xff) == SQLITE_FULL;
@@ -113,9 +114,24 @@ static int open_transaction(struct marker_db db, int64_t lock_ms, struct marker_
     return 0;
 }
 
+/* Before anything is begun: without memory, what was begun could not be undone. */
+static int prepare_undo(struct marker_db *db, struct err *reterr)
+{
+    int code = sqlite3_prepare_v2(db->sqlite, "ROLLBACK", -1, &db->undo, NULL);
+    return code == SQLITE_OK ? 0 : fail(db->sqlite, reterr);
+}
+
+static void release(struct marker_db *db)
+{
+    sqlite3_finalize(db->undo);
+    db->undo = NULL;
+}
+
 static void rollback(struct marker_db db)
 {
-    if (is_open(db)) sqlite3_exec(db.sqlite, "ROLLBACK", NULL, NULL, NULL);
+    if (!is_open(db)) return;
+    sqlite3_step(db.undo);
+    sqlite3_reset(db.undo);
 }
 
 /* An error of the disk says nothing about what is on it: look() does. */
@@ -222,6 +238,8 @@ static int look(struct marker_db db, const struct marker *m, struct marker_found
 
 const struct marker_class marker_sqlite = {
     .name = "SQLite",
+    .prepare = prepare_undo,
+    .release = release,
     .is_open = is_open,
     .has_failed = has_failed,
     .open = open_transaction,

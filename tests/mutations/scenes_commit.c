@@ -1,0 +1,169 @@
+/* scenes_commit.c - what is lost around COMMIT: the client, the session, the COMMIT, its answer. */
+#include "tests/mutations/scenes.h"
+
+#include "base/check.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* ---- kill -9 ---- */
+
+static void die(void *ctx)
+{
+    (void)ctx;
+    kill(getpid(), SIGKILL);
+}
+
+void killed_before_commit(void)
+{
+    PGconn *pg = pg_open(postgres_url());
+    pid_t pid = fork();
+    CHECK(pid >= 0);
+    if (pid == 0) {
+        struct use u;
+        struct once_mutation in = mutation_of("killed-before");
+        use_init(&u, "killed-before");
+        u.meanwhile = die;
+        in.lease_ms = 200;
+        try_with(fresh(), pg_open(postgres_url()), &in, &u);
+        _exit(1);
+    }
+    int status;
+    waitpid(pid, &status, 0);
+    EXPECT(WIFSIGNALED(status), "%d", status);
+    struct once *o = fresh();
+    struct trial t = { 0 };
+    do t = try_it(o, pg, "killed-before");
+    while (t.result == 0 && t.answer.outcome == ONCE_IN_PROGRESS);
+    TOLD(t, ONCE_OK);
+    EXPECT(applied("killed-before") == 1, "%lld", applied("killed-before"));
+    once_close(o);
+    PQfinish(pg);
+}
+
+static void hang_redis(void *ctx)
+{
+    (void)ctx;
+    redis_is(REDIS_HUNG);
+}
+
+/* Redis hangs, so that it dies after COMMIT and before it has told coord. */
+void killed_after_commit(void)
+{
+    PGconn *pg = pg_open(postgres_url());
+    struct once *o = fresh();
+    pid_t pid = fork();
+    CHECK(pid >= 0);
+    if (pid == 0) {
+        struct use u;
+        struct once_mutation in = mutation_of("killed-after");
+        use_init(&u, "killed-after");
+        u.meanwhile = hang_redis;
+        in.lease_ms = 200;
+        try_with(fresh(), pg_open(postgres_url()), &in, &u);
+        _exit(1);
+    }
+    pg_until(admin, "SELECT count(*) = 1 FROM applied WHERE request = 'killed-after'");
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
+    redis_is(REDIS_UP);
+    struct trial t = { 0 };
+    do t = try_it(o, pg, "killed-after");
+    while (t.result == 0 && t.answer.outcome == ONCE_IN_PROGRESS);
+    EXPECT(t.result == 0 && t.answer.outcome != ONCE_OK && t.answer.has_value, "%s", told(&t));
+    EXPECT(applied("killed-after") == 1, "%lld", applied("killed-after"));
+    once_close(o);
+    PQfinish(pg);
+}
+
+/* ---- COMMIT and its answer ---- */
+
+void commit_answer_lost(void)
+{
+    struct line line;
+    line_open(&line, postgres_url());
+    PGconn *pg = pg_open(line_url(&line, postgres_url()));
+    line_do(&line, "cut-commit 1");
+    struct trial t = try_it(NULL, pg, "answer-lost");
+    TOLD(t, ONCE_OK);
+    EXPECT(t.answer.has_value && applied("answer-lost") == 1, "%s", told(&t));
+    EXPECT(PQstatus(pg) == CONNECTION_OK && PQtransactionStatus(pg) == PQTRANS_IDLE,
+           "the connection cannot be used");
+    line_do(&line, "pass");
+    TOLD(try_it(NULL, pg, "answer-lost"), ONCE_ALREADY_DONE);
+    PQfinish(pg);
+    line_close(&line);
+}
+
+void commit_lost(void)
+{
+    struct line line;
+    line_open(&line, postgres_url());
+    PGconn *pg = pg_open(line_url(&line, postgres_url()));
+    line_do(&line, "drop-commit 1");
+    struct trial t = try_it(NULL, pg, "commit-lost");
+    EXPECT(t.result == ONCE_EUNAVAILABLE && applied("commit-lost") == 0, "%s", told(&t));
+    line_do(&line, "pass");
+    TOLD(try_it(NULL, pg, "commit-lost"), ONCE_OK);
+    EXPECT(applied("commit-lost") == 1, "%lld", applied("commit-lost"));
+    PQfinish(pg);
+    line_close(&line);
+}
+
+static void refuse_line(void *ctx)
+{
+    line_do(ctx, "new rst");
+}
+
+/* Nobody can be asked what came of it. */
+void commit_unknown(void)
+{
+    struct line line;
+    struct use u;
+    struct once_mutation in = mutation_of("unknown");
+    line_open(&line, postgres_url());
+    PGconn *pg = pg_open(line_url(&line, postgres_url()));
+    use_init(&u, "unknown");
+    in.lock_ms = 0;
+    line_do(&line, "cut-commit 1");
+    u.meanwhile = refuse_line;
+    u.ctx = &line;
+    struct trial t = try_with(NULL, pg, &in, &u);
+    EXPECT(t.result == ONCE_EAMBIGUOUS, "%s", told(&t));
+    line_do(&line, "pass");
+    PQreset(pg);
+    TOLD(try_it(NULL, pg, "unknown"), ONCE_ALREADY_DONE);
+    EXPECT(applied("unknown") == 1, "%lld", applied("unknown"));
+    PQfinish(pg);
+    line_close(&line);
+}
+
+static void end_backend(void *ctx)
+{
+    pg_say(admin, "SELECT pg_terminate_backend(%d)", PQbackendPID(ctx));
+    pg_until(admin, "SELECT count(*) = 0 FROM pg_stat_activity WHERE pid = %d",
+             PQbackendPID(ctx));
+}
+
+/* The server ends the session in the middle of it: definite, and said to be. */
+void backend_ended(void)
+{
+    PGconn *pg = pg_open(postgres_url());
+    struct use u;
+    struct once_mutation in = mutation_of("ended");
+    use_init(&u, "ended");
+    u.meanwhile = end_backend;
+    u.ctx = pg;
+    struct trial t = try_with(NULL, pg, &in, &u);
+    bool nothing =
+        t.result == ONCE_EUNAVAILABLE || (t.result == 0 && t.answer.outcome == ONCE_CLAIMED);
+    EXPECT(nothing && applied("ended") == 0, "%s", told(&t));
+    PQreset(pg);
+    TOLD(try_it(NULL, pg, "ended"), ONCE_OK);
+    EXPECT(applied("ended") == 1, "%lld", applied("ended"));
+    PQfinish(pg);
+}
