@@ -45,8 +45,9 @@ struct change {
     struct game *game;
     const struct action *action;
     const char *user;
-    bool committed;
-    char text[128]; /* the response, or why there is none */
+    const char *refused; /* why there is no response */
+    bool ran;
+    char text[128]; /* the response */
 };
 
 static void describe(const struct player *p, char *text, size_t len)
@@ -57,7 +58,7 @@ static void describe(const struct player *p, char *text, size_t len)
 
 static int refuse(struct change *c, const char *why)
 {
-    snprintf(c->text, sizeof c->text, "%s", why);
+    c->refused = why;
     return REFUSED;
 }
 
@@ -103,7 +104,7 @@ static void reply(struct game *g, const char *outcome, struct once_bytes text)
 /* CLAIMED: it was rolled back, so nothing has happened. */
 static void reply_mutation(struct change *c, int r, const struct once_mutation_answer *answer)
 {
-    struct once_bytes why = once_str(c->text[0] ? c->text : answer->error.text);
+    struct once_bytes why = once_str(c->refused ? c->refused : answer->error.text);
     if (r < 0)
         reply(c->game, "no answer", once_str(answer->error.text));
     else if (answer->outcome == ONCE_CLAIMED)
@@ -138,33 +139,42 @@ static int change_unmarked(void *ctx, const struct once_lease *lease,
     (void)lease;
     int r = once_mutate(NULL, c->game->db, &in, change_run, c, &answer);
     reply_mutation(c, r, &answer);
-    c->committed = r == 0 && answer.outcome == ONCE_OK;
+    bool committed = r == 0 && answer.outcome == ONCE_OK;
     once_mutation_answer_clear(&answer);
+    c->ran = true;
     *ret_value = once_str(c->text);
-    return c->committed ? 0 : FAILED;
+    return committed ? 0 : FAILED;
 }
 
 /* The cache knows what was done. If it is away, it goes on without: better slow than closed. */
 static void change_with_cache(struct change *c, const char *request)
 {
-    char key[512];
+    char key[520];
     struct once_answer answer;
     struct once_bytes ignored;
     snprintf(key, sizeof key, "%s/%s", c->user, request);
     int r = once_do(c->game->once, "replay", key, change_unmarked, c, &answer);
-    if (r < 0 && !c->committed)
+    if (r < 0 && !c->ran)
         change_unmarked(c, NULL, &ignored);
-    else if (r == 0 && !c->committed && answer.outcome != ONCE_CLAIMED)
+    else if (!c->ran)
         reply(c->game, once_outcome_name(answer.outcome), answer.value);
     once_answer_clear(&answer);
 }
 
 /* ---- commands ---- */
 
+static int fail(struct game *g, const char *why)
+{
+    reply(g, "no answer", once_str(why));
+    return 1;
+}
+
 static int act(struct game *g, const struct action *action, const char *user,
                const char *request)
 {
     struct change c = { .game = g, .action = action, .user = user };
+    /* To the library that is an internal mutation, which nobody repeats. */
+    if (!request[0]) return fail(g, "a request id is missing");
     if (g->backstop)
         change_with_marker(&c, request);
     else
@@ -176,11 +186,9 @@ static int show(struct game *g, const char *user)
 {
     struct player p;
     int found = g->players->read(g->db, user, &p);
-    if (found == 1)
-        describe(&p, g->line, sizeof g->line);
-    else
-        reply(g, "refused",
-              once_str(found ? "the database failed" : "there is no such player"));
+    if (found < 0) return fail(g, "the database failed");
+    if (found == 0) return fail(g, "there is no such player");
+    describe(&p, g->line, sizeof g->line);
     return 0;
 }
 
@@ -195,11 +203,9 @@ static int new_player(struct game *g, const char *user, const char *potions)
 {
     struct player p = { FIRST_VERSION, atoll(potions), HEALTH, 0 };
     struct once_error error;
-    if (once_migrate(g->db_url, ONCE_MIGRATE_MUTATIONS, ignore, NULL, &error) < 0) {
-        reply(g, "no answer", once_str(error.text));
-        return 1;
-    }
-    if (g->players->create(g->db, user, &p) < 0) return 1;
+    if (once_migrate(g->db_url, ONCE_MIGRATE_MUTATIONS, ignore, NULL, &error) < 0)
+        return fail(g, error.text);
+    if (g->players->create(g->db, user, &p) < 0) return fail(g, "the database failed");
     describe(&p, g->line, sizeof g->line);
     return 0;
 }

@@ -2,18 +2,18 @@
 # inventory.sh BUILD_DIR - examples/inventory, built against the installed library: an item that is used
 # twice without markers, and once with them. The story that its driver tells, on SQLite and on
 # PostgreSQL with a Redis that is killed; then the program by itself: a cache that is there, one that
-# was started again, one that hangs; many at once. What is in the tables is read by psql and sqlite3.
-# Prints TAP. Wants the servers of tests/servers (tests/with-servers ...), kills one of its own.
+# was started again, one that hangs; many at once; a failover of PostgreSQL to a standby that lacks the
+# last commit. What is in the tables is read by psql and sqlite3. Prints TAP. Its servers are its own.
 # shellcheck disable=SC2317
 # shellcheck source=tests/e2e/shared/daemon.bash
 . "$(dirname "$0")/shared/daemon.bash" inventory "$1"
-: "${ONCE_TEST_POSTGRES:?see tests/with-servers}"
+unset "${!ONCE_TEST_@}" # it kills servers: none but its own
 source=$here/../..
 example=$source/examples/inventory
-db=inventory_$$
 servers=$(mktemp -d "${TMPDIR:-/tmp}/once-servers-XXXXXX") || exit 1
+standby='' # its process
 at_end() {
-    psql -qX "$ONCE_TEST_POSTGRES" -c "DROP DATABASE IF EXISTS $db WITH (FORCE)" >/dev/null 2>&1
+    [ -z "$standby" ] || { kill -QUIT "$standby" && wait "$standby"; } 2>/dev/null
     "$source/tests/servers" stop "$servers"
     rmdir "$servers" 2>/dev/null
     cleanup
@@ -63,17 +63,15 @@ tale "postgres, redis killed" --servers
 
 # ---- the program by itself -----------------------------------------------------------------------
 
-psql -qX "$ONCE_TEST_POSTGRES" -c "CREATE DATABASE $db" >>err 2>&1
-postgres=${ONCE_TEST_POSTGRES%/*}/$db
-sqlite=sqlite:$work/game.db
-"$source/tests/servers" start --for $$ "$servers" redis >>err 2>&1
-report $? "a redis of its own"
-redis_env() {
+"$source/tests/servers" start --for $$ "$servers" redis postgres >>err 2>&1
+report $? "a redis and a postgres of its own"
+servers_env() {
     # shellcheck disable=SC1091
     . "$servers/env"
-    redis=$ONCE_TEST_REDIS redis_pid=$ONCE_TEST_REDIS_PID
+    redis=$ONCE_TEST_REDIS redis_pid=$ONCE_TEST_REDIS_PID postgres=$ONCE_TEST_POSTGRES
 }
-redis_env
+servers_env
+sqlite=sqlite:$work/game.db
 
 game() { # DATABASE CACHE BACKSTOP COMMAND...
     timeout $limit ./inventory --db "$1" --cache "$2" --backstop "$3" "${@:4}" 2>>err
@@ -102,6 +100,7 @@ markers() { # DATABASE USER
 rules() { # NAME DATABASE CACHE
     local play="settled $2 $3 on" i kids=()
     is "$1: a new player" "$($play new-player ann 2)" "potions 2, health 40, coins 0, version 42"
+    is "$1: without a request" "$($play use-item ann)" "no answer: a request id is missing"
     is "$1: sell-item" "$($play sell-item ann s1)" "ok: potions 1, health 40, coins 5, version 43"
     is "$1: its request for another method" "$($play use-item ann s1)" "mismatch"
     is "$1: the same request of another player" "$($play use-item eve s1)" "rolled back: there is no such player"
@@ -142,7 +141,7 @@ nothing() { :; }
 restarted() {
     kill -9 "$redis_pid"
     "$source/tests/servers" restart "$servers" redis >>err 2>&1
-    redis_env
+    servers_env
 }
 hangs() { kill -STOP "$redis_pid"; }
 again "a cache that is there" off nothing "cached: potions 2,*" "2|50|0|43"
@@ -162,5 +161,50 @@ memory() { # BACKSTOP REPLY ROW
 }
 memory off "ok: potions 1,*" "1|60|0|44"
 memory on "already_done: potions 2,*" "2|50|0|43"
+
+# ---- a failover that loses the last commit -------------------------------------------------------
+
+# The standby, of the same user as the primary; its files end with the others.
+owner=$(stat -c %U "$ONCE_TEST_POSTGRES_DATA") as_owner=()
+[ "$(id -un)" = "$owner" ] || as_owner=(setpriv --reuid "$owner" --regid "$(id -g "$owner")" --clear-groups)
+pg_program() { find /usr/lib/postgresql -path "*/bin/$1" | sort -V | tail -n 1; }
+query() { psql -qXAt "$1" -c "$2" 2>>err; } # URL SQL
+until_so() { # URL SQL: until it says t
+    local end=$((SECONDS + limit))
+    until [ "$(query "$@")" = t ]; do [ $SECONDS -lt $end ] || return 1; done
+}
+standby_start() {
+    local data=$servers/standby port try
+    (cd "$servers" && "${as_owner[@]}" "$(pg_program pg_basebackup)" -d "$postgres" -D "$data" -R -X stream -c fast) >>err 2>&1 || return 1
+    for try in 1 2 3; do
+        port=$((10000 + (RANDOM * 32768 + RANDOM) % 22000))
+        promoted=${postgres%:*}:$port/once
+        (cd "$servers" && exec "${as_owner[@]}" "$(pg_program postgres)" -D "$data" -p $port -c unix_socket_directories="$data") >"standby.$try" 2>&1 &
+        standby=$!
+        until_so "$promoted" "SELECT pg_is_in_recovery()" && return 0
+    done
+    cat "standby.$try" >>err
+    return 1
+}
+
+game "$postgres" "$redis" on new-player failover 3 >/dev/null
+like "failover: before it" "$(game "$postgres" "$redis" on use-item failover r1)" "ok: potions 2,*"
+standby_start
+report $? "failover: a standby"
+until_so "$postgres" "SELECT bool_and(replay_lsn = pg_current_wal_lsn()) FROM pg_stat_replication"
+report $? "failover: ... that has everything"
+query "$promoted" "ALTER SYSTEM SET primary_conninfo = ''"
+query "$promoted" "SELECT pg_reload_conf()" >>err
+until_so "$postgres" "SELECT count(*) = 0 FROM pg_stat_replication"
+report $? "failover: ... and is cut off"
+like "failover: a commit that it lacks" "$(game "$postgres" "$redis" on use-item failover r2)" "ok: potions 1,*version 44"
+like "failover: ... is cached" "$(game "$postgres" "$redis" on use-item failover r2)" "cached: potions 1,*"
+kill -9 "$ONCE_TEST_POSTGRES_PID"
+is "failover: the standby is promoted" "$(query "$promoted" "SELECT pg_promote()")" t
+is "failover: the commit is gone, and its marker" "$(row "$promoted" failover) $(markers "$promoted" failover)" "2|50|0|43 1"
+like "failover: so the retry is carried out, whatever Redis has" "$(game "$promoted" "$redis" on use-item failover r2)" "ok: potions 1,*version 44"
+like "failover: ... and cached" "$(game "$promoted" "$redis" on use-item failover r2)" "cached: potions 1,*"
+like "failover: what was not lost is done" "$(game "$promoted" "$redis" on use-item failover r1)" "already_done: potions 2,*"
+is "failover: each was carried out once" "$(row "$promoted" failover)" "1|60|0|44"
 
 over
