@@ -30,6 +30,7 @@ static const struct {
     { "two handles on one file wake each other", test_ping_pong, false, true },
     { "hosted calls are canceled or answered, once", test_hosted_cancel, true, true },
     { "offload finishes every op once, watches too", test_offload, false, true },
+    { "mutations on one handle happen once each", test_mutations, true, true },
 };
 
 static atomic_uint failures;

@@ -69,5 +69,6 @@ void test_close_with_leases(const struct place *p);
 void test_ping_pong(const struct place *p);
 void test_hosted_cancel(const struct place *p);
 void test_offload(const struct place *p);
+void test_mutations(const struct place *p);
 
 #endif
