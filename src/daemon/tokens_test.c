@@ -104,7 +104,7 @@ Test(rights, by_name_and_by_group)
     rights_are("write", "claim,publish,renew,release,trigger,change,work,mutate");
     rights_are("all",
                "claim,publish,renew,release,peek,forget,scan,metrics,trigger,runs,change,"
-               "work");
+               "work,mutate");
 }
 
 Test(rights, that_are_none)
