@@ -274,6 +274,23 @@ Test(spool, what_is_drained_soon_is_looked_for_once)
     cr_assert(faulty_count(ledger, VERB_RUN_GET) == at_ledger);
 }
 
+/* A backlog that waits is looked at, but slowly; what is lost of it is back at once, all of it. */
+Test(spool, a_backlog_is_looked_at_slowly_and_is_back_at_once)
+{
+    for (unsigned i = 0; i < 5 * MANY; i++) buffered_run("");
+    world_advance(&s.world, 3000);
+    unsigned asked = faulty_count(buffer, VERB_ENTRY_GET);
+    world_advance(&s.world, 10000);
+    asked = faulty_count(buffer, VERB_ENTRY_GET) - asked;
+    cr_assert(asked >= 5 * MANY && asked < 10 * 4000, "%u", asked);
+    flush();
+    world_advance(&s.world, 2500); /* to the end, and from the oldest on */
+    cr_assert(reaccepted() == 5 * MANY + 1, "%llu", (unsigned long long)reaccepted());
+    cr_assert(drain() == 5 * MANY + 1);
+    world_advance(&s.world, 2000);
+    cr_assert(spooled() == 0);
+}
+
 Test(spool, what_waits_stays_in_it_and_is_not_accepted_twice)
 {
     buffered_run("k");
@@ -318,11 +335,12 @@ Test(spool, what_was_drained_before_the_flush_is_not)
 
 Test(spool, a_settle_that_fails_is_made_up_for)
 {
-    faulty_set(spool, VERB_SETTLE, FAULT_REFUSE, 3);
+    faulty_set(spool, VERB_SETTLE, FAULT_REFUSE, FAULTY_ALWAYS);
     buffered_run("k");
     drain();
     world_advance(&s.world, 2000);
     cr_assert(spooled() == 2);
+    faulty_heal(spool);
     world_advance(&s.world, 20000);
     cr_assert(spooled() == 0 && reaccepted() == 0);
 }
@@ -339,8 +357,7 @@ Test(spool, it_is_found_again_by_the_next_process)
     expect_whole(&id, "k");
 }
 
-/* Its leases were those of a process that is dead. */
-Test(spool, the_next_process_does_not_wait_for_leases)
+Test(spool, the_next_process_does_not_wait)
 {
     buffered_run("k");
     world_advance(&s.world, 1500);
@@ -495,7 +512,7 @@ Test(spool, it_can_be_closed_in_the_middle)
 
 /* ---- a real Redis ---- */
 
-/* By its epoch, well before what was seen there would be looked for again. */
+/* Without a drainer, so that nothing but the spool asks for what is in it. */
 static void forget(const char *redis)
 {
     if (!world_has(redis)) cr_skip_test("its server is not up: tests/with-servers");
@@ -506,7 +523,7 @@ static void forget(const char *redis)
     world_advance(&s.world, 2500);
     cr_assert(spooled() == 2 && reaccepted() == 0);
     room_clear(&s.world.rooms[0]);
-    world_advance(&s.world, 1200);
+    world_advance(&s.world, 1100);
     cr_assert(reaccepted() == 2, "%llu", (unsigned long long)reaccepted());
     cr_assert(drain() == 2);
     expect_whole(&id, "k");

@@ -243,7 +243,8 @@ static void all_begin(struct fan *f)
 
 static void settle_put(struct branch *branch, const struct settle *settle)
 {
-    CHECK(settle->env.len <= ENV_BYTES_MAX && strlen(settle->id.text) == RUN_ID_BYTES);
+    CHECK(settle->how <= SETTLE_FAILED && settle->env.len <= ENV_BYTES_MAX &&
+          strlen(settle->id.text) == RUN_ID_BYTES);
     buf_byte(&branch->settles, (uint8_t)settle->how);
     buf_byte(&branch->settles, (uint8_t)settle->env.len);
     buf_add(&branch->settles, settle->env);
@@ -253,7 +254,6 @@ static void settle_put(struct branch *branch, const struct settle *settle)
 /* Nothing is sent unless all of it can be. */
 static void settle_begin(struct fan *f)
 {
-    CHECK(!f->op->buffer->all_back); /* it is everybody's */
     const struct buffer_ask *ask = f->op->buffer;
     bool failed = false;
     all_begin(f);
