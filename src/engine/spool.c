@@ -1,21 +1,24 @@
-/* spool.c - looks after the spool: what this process has accepted and the ledger may not have yet.
+/* spool.c - looks after the spool: what this process has accepted and the ledger may not have
+ * yet.
  *
- * Walks through the spool, from the oldest entry on, again and again, and looks for each: first in the
- * buffer, then in the ledger. That is the way an entry goes, so what is in neither was lost on it (Redis
- * was flushed, has restarted empty, or failed over to a replica that lacks it), and is accepted again:
- * same id, same bytes, its key if nobody else has that by now.
+ * Walks through the spool, from the oldest entry on, again and again, and looks for each:
+ * first in the buffer, then in the ledger. That is the way an entry goes, so what is in
+ * neither was lost on it (Redis was flushed, has restarted empty, or failed over to a replica
+ * that lacks it), and is accepted again: same id, same bytes, its key if nobody else has that
+ * by now.
  *
  *   list --> in the buffer --waits: it is looked for the next time around
  *              |    '--written--------------------------------.
  *              '--not there--> in the ledger --there----------+--> dropped from the spool
  *                                '--not there--> accept again; the same
  *
- * Guarantees: an entry leaves the spool only when the ledger has it, or may have had it for as long as it
- * keeps runs. Accepting one twice does no harm, its id makes it one run: also if a drainer was just
- * writing it. A plane that is away costs nothing but time. A process that was killed finds its spool as
- * it left it. As long as there is something to be done it goes on without a pause; a backlog that only
- * waits is looked at slowly.
- * Does not: keep what was changed in the buffer. A run that was accepted again is as it was triggered. */
+ * Guarantees: an entry leaves the spool only when the ledger has it, or may have had it for as
+ * long as it keeps runs. Accepting one twice does no harm, its id makes it one run: also if a
+ * drainer was just writing it. A plane that is away costs nothing but time. A process that was
+ * killed finds its spool as it left it. As long as there is something to be done it goes on
+ * without a pause; a backlog that only waits is looked at slowly.
+ * Does not: keep what was changed in the buffer. A run that was accepted again is as it was
+ * triggered. */
 #include "base/check.h"
 #include "engine/runs_internal.h"
 
@@ -215,8 +218,8 @@ static void accept_again(struct look *l, bool with_key)
     ask(l, VERB_ACCEPT, &place, accepted_again);
 }
 
-/* A run that was done long ago is no longer in the ledger, and must not be made again: a daemon that
- * was away for a month may find such entries. */
+/* A run that was done long ago is no longer in the ledger, and must not be made again: a
+ * daemon that was away for a month may find such entries. */
 static bool may_be_done(const struct look *l)
 {
     return l->spool->list.now_ms - l->entry->accepted_at_ms >= RUN_RETAIN_MS_DEFAULT;
@@ -273,7 +276,7 @@ static bool is_young(const struct spool *s, const struct entry *e)
     return age_ms >= 0 && age_ms < YOUNG_MS;
 }
 
-/* How many of those listed are old enough: what comes behind the first that is not came later. */
+/* How many of those listed are old enough: what comes behind one that is not came later. */
 static size_t old_enough(const struct spool *s)
 {
     size_t count = 0;

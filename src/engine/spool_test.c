@@ -1,4 +1,4 @@
-/* spool_test.c - what was accepted is not lost by a buffer that forgets, wherever it was just then. */
+/* spool_test.c - what was accepted is not lost by a buffer that forgets, wherever it was then. */
 #include "engine/runs_scene_test.h"
 
 #include <sqlite3.h>
@@ -65,7 +65,7 @@ static void init(void)
     s.config.watches = true;
 }
 
-/* Of the first two that are triggered the second one is in the buffer; so is everything after it. */
+/* The first one passes; the second is in the buffer, and so is everything after it. */
 static void trip(void)
 {
     expect(trigger(&s, "", "0"), OUTCOME_OK);
@@ -274,7 +274,7 @@ Test(spool, what_is_drained_soon_is_looked_for_once)
     cr_assert(faulty_count(ledger, VERB_RUN_GET) == at_ledger);
 }
 
-/* A backlog that waits is looked at, but slowly; what is lost of it is back at once, all of it. */
+/* While it only waits; but all that is lost of it is back without a pause. */
 Test(spool, a_backlog_is_looked_at_slowly_and_is_back_at_once)
 {
     for (unsigned i = 0; i < 5 * MANY; i++) buffered_run("");
@@ -419,7 +419,7 @@ Test(spool, what_was_changed_in_the_buffer_is_not_kept)
     cr_assert(in_ledger(&id).rows.rows[0]->state == RUN_QUEUED);
 }
 
-/* A run is kept for a month after its end: it may have been done, and must not be done again. */
+/* A run is kept for a month after its end: it may be done, and must not be done again. */
 Test(spool, what_is_older_than_runs_are_kept_is_not_made_again)
 {
     struct run_id id = buffered_run("k");

@@ -382,7 +382,7 @@ static void ping_answered(struct op *op, void *ctx)
                  "the ledger decides alone; answers say degraded", "no");
     if (t->spool) tier_spool_fact(t, &spool);
     facts_take(op, coord && !op->degraded ? coord->op : &without, "coord");
-    facts_take(op, &spool, "buffer");
+    facts_take(op, &spool, "coord");
     facts_take(op, &ledger, "ledger");
     tier_answer(op);
 }

@@ -1,5 +1,5 @@
-/* spool.c - the spool, while memory runs out: what was acknowledged is there after the buffer has
- * forgotten everything, once memory is back. */
+/* spool.c - the spool, while memory runs out: what was acknowledged is there after the buffer
+ * has forgotten everything, once memory is back. */
 #include "tests/oom/oom.h"
 
 #include "base/check.h"
