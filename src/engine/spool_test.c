@@ -263,14 +263,16 @@ Test(spool, what_is_drained_leaves_it)
 /* While the buffer remembers that it was written, the ledger is not asked for it. */
 Test(spool, what_is_drained_soon_is_looked_for_once)
 {
+    drain();
+    world_advance(&s.world, 3900);
     buffered_run("k");
     unsigned asked = faulty_count(buffer, VERB_ENTRY_GET);
     unsigned at_ledger = faulty_count(ledger, VERB_RUN_GET);
-    world_advance(&s.world, 500);
+    world_advance(&s.world, 300); /* it comes by, but not for one so young */
     drain();
     world_advance(&s.world, 20000);
     cr_assert(spooled() == 0);
-    cr_assert(faulty_count(buffer, VERB_ENTRY_GET) == asked + 2);
+    cr_assert(faulty_count(buffer, VERB_ENTRY_GET) == asked + 1);
     cr_assert(faulty_count(ledger, VERB_RUN_GET) == at_ledger);
 }
 
@@ -282,7 +284,7 @@ Test(spool, a_backlog_is_looked_at_slowly_and_is_back_at_once)
     unsigned asked = faulty_count(buffer, VERB_ENTRY_GET);
     world_advance(&s.world, 10000);
     asked = faulty_count(buffer, VERB_ENTRY_GET) - asked;
-    cr_assert(asked >= 5 * MANY && asked < 10 * 4000, "%u", asked);
+    cr_assert(asked >= 5 * MANY && asked < 8 * 5 * MANY, "%u", asked);
     flush();
     world_advance(&s.world, 2500); /* to the end, and from the oldest on */
     cr_assert(reaccepted() == 5 * MANY + 1, "%llu", (unsigned long long)reaccepted());
@@ -312,7 +314,9 @@ Test(spool, what_was_lost_is_accepted_again)
     expect(get(&s, &ids[0]), OUTCOME_ABSENT);
     look_around();
     cr_assert(reaccepted() == MANY + 1, "%llu", (unsigned long long)reaccepted());
-    cr_assert(expect(get(&s, &ids[0]), OUTCOME_OK).buffered);
+    struct asked again = expect(trigger(&s, "k0", "{\"n\":[]}"), OUTCOME_CACHED);
+    struct run_id same = id_of(&again);
+    cr_assert(again.buffered && run_id_eq(&ids[0], &same));
     cr_assert(drain() == MANY + 1);
     for (unsigned i = 0; i < MANY; i++) {
         snprintf(key, sizeof key, "k%u", i);

@@ -121,6 +121,7 @@ is "nothing was accepted once more" "$(metric once_spool_reaccepted_total)" 200
 
 # ---- Redis and the daemon are killed, while they work --------------------------------------------
 
+: >b.ids
 triggers b 0 100000 >b.ids 2>>noise &
 client=$!
 many() { [ "$(wc -l <b.ids)" -ge 300 ]; }
