@@ -479,7 +479,6 @@ static void counted(struct op *op, void *ctx)
     struct engine *e = engine_of(d);
     struct run_stats *stats = &d->runs->stats;
     d->counting = false;
-    if (!op->err.code) spool_hear(e, op->epoch);
     stats->buffer_known = !op->err.code;
     if (!op->err.code) {
         stats->buffer_queued = d->count.queued;

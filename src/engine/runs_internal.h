@@ -203,8 +203,6 @@ void drainer_take(struct engine *e, struct bytes env, const struct run_id *id);
 /* ---- spool.c ---- */
 
 int spool_init(struct runs *r);
-/* The buffer has answered, and this is its epoch: if it has forgotten, all are looked for at once. */
-void spool_hear(struct engine *e, uint64_t epoch);
 void spool_stop(struct engine *e);
 bool spool_idle(const struct engine *e);
 void spool_fini(struct runs *r);

@@ -1,50 +1,43 @@
-/* spool.c - looks after the spool: what this process has accepted and the ledger may not have yet.
+/* spool.c - looks after the spool: what this process has accepted and the ledger may not have
+ * yet.
  *
- * Every entry of the spool is looked for, some at a time, the oldest first, until the ledger has it.
- * First in the buffer, then in the ledger: that is the way an entry goes, so what is in neither was lost
- * on it (Redis was flushed, has restarted empty, or failed over to a replica that lacks it), and is
- * accepted again: same id, same bytes, its key if nobody else has that by now.
+ * Walks through the spool, from the oldest entry on, again and again, and looks for each:
+ * first in the buffer, then in the ledger. That is the way an entry goes, so what is in
+ * neither was lost on it (Redis was flushed, has restarted empty, or failed over to a replica
+ * that lacks it), and is accepted again: same id, same bytes, its key if nobody else has that
+ * by now.
  *
- *   lease --> in the buffer --waits: look again when the lease has lapsed
- *               |    '--written--------------------------------.
- *               '--not there--> in the ledger --there----------+--> settled: out of the spool
- *                                 '--not there--> accept again, and look again later
+ *   list --> in the buffer --waits: it is looked for the next time around
+ *              |    '--written--------------------------------.
+ *              '--not there--> in the ledger --there----------+--> dropped from the spool
+ *                                '--not there--> accept again; the same
  *
- * All of them are looked for at once when the process starts, and when the buffer says by its epoch that
- * it has forgotten.
- *
- * Guarantees: an entry leaves the spool only when the ledger has it, or had it for as long as it keeps
- * runs. Accepting one twice does no harm, its id makes it one run: also if a drainer was just writing it.
- * A plane that is away costs nothing but time. A process that was killed finds its spool as it left it.
- * Does not: keep what was changed in the buffer. A run that was accepted again is as it was triggered. */
+ * Guarantees: an entry leaves the spool only when the ledger has it, or may have had it for as
+ * long as it keeps runs. Accepting one twice does no harm, its id makes it one run: also if a
+ * drainer was just writing it. A plane that is away costs nothing but time. A process that was
+ * killed finds its spool as it left it. As long as there is something to be done it goes on
+ * without a pause; a backlog that only waits is looked at slowly.
+ * Does not: keep what was changed in the buffer. A run that was accepted again is as it was
+ * triggered. */
 #include "base/check.h"
 #include "engine/runs_internal.h"
 
 #include <stdlib.h>
 
 enum {
-    LOOKS_AT_ONCE = 200,
-    YOUNG_MS = 1000, /* most are in the ledger by then: one look is enough */
-    PAUSE_MS_FIRST = 100,
-    PAUSE_MS_MAX = 1000,
+    LOOKS_AT_ONCE = 400,
+    YOUNG_MS = 1000,  /* most are in the ledger by then: one look is enough */
+    ROUND_MS = 100,   /* after one in which nothing was done ... */
+    AROUND_MS = 1000, /* ... and after the last */
     AWAY_MS_FIRST = 100,
     AWAY_MS_MAX = 5000,
-    LATER_MS = 5000, /* until an entry that waits in the buffer is looked for again, ... */
-    LATER_MS_MAX = 60000,
-    LATER_PER_MS = 5, /* ... and longer if there are many: so many fit a millisecond */
     COUNT_MS = 1000,
-};
-
-enum look_end {
-    LOOK_LATER, /* it stays leased for a while */
-    LOOK_WRITTEN,
-    LOOK_BACK,
 };
 
 struct look {
     struct spool *spool;
     const struct entry *entry;
-    enum look_end end;
+    bool written;
     struct buffer_ask buffer;
     struct run_ask ledger;
     uint8_t scope[1 + ENV_BYTES_MAX];
@@ -55,11 +48,10 @@ struct spool {
     struct runs *runs;
     struct timer timer, count_timer;
     bool busy, counting, stopping;
-    bool away, moved; /* this time: a plane could not be asked; something was done */
-    bool anew;        /* nothing that is leased counts: all are to be looked for */
-    uint64_t epoch;   /* of the buffer; 0: not known */
-    unsigned pauses, away_pauses;
-    struct buffer_ask lease; /* its entries live as long as the looks at them */
+    bool away, moved;       /* this time: a plane could not be asked; something was done */
+    unsigned failures;      /* rounds in which one was away, in a row */
+    int64_t place;          /* of the last one that was looked for; 0: the oldest is next */
+    struct buffer_ask list; /* its entries live as long as the looks at them */
     struct buffer_ask settle;
     struct buffer_ask count;
     struct look *looks;
@@ -82,31 +74,28 @@ static void tell(struct look *l, const char *what)
 
 /* ---- the end of a round ---- */
 
-static int64_t pause_ms(struct spool *s, bool full)
+static int64_t pause_ms(struct spool *s)
 {
-    struct rng *rng = engine_of(s)->rng;
-    if (s->anew && !s->away) return 0;
-    if (s->away) return back_off_ms(rng, ++s->away_pauses, AWAY_MS_FIRST, AWAY_MS_MAX);
-    s->away_pauses = 0;
-    if (!s->moved) return back_off_ms(rng, ++s->pauses, PAUSE_MS_FIRST, PAUSE_MS_MAX);
-    s->pauses = 0;
-    return full ? 0 : PAUSE_MS_FIRST;
+    if (s->away)
+        return back_off_ms(engine_of(s)->rng, ++s->failures, AWAY_MS_FIRST, AWAY_MS_MAX);
+    s->failures = 0;
+    if (!s->place) return AROUND_MS;
+    return s->moved ? 0 : ROUND_MS;
 }
 
 static void round_over(struct spool *s)
 {
     struct loop *loop = engine_of(s)->loop;
-    bool full = s->lease.entries.count >= LOOKS_AT_ONCE;
-    buffer_ask_clear(&s->lease);
+    buffer_ask_clear(&s->list);
     free((void *)s->settle.settles);
     free(s->looks);
     s->settle.settles = NULL;
     s->looks = NULL;
     s->busy = false;
-    if (!s->stopping) timer_set(loop, &s->timer, loop->now_ms + pause_ms(s, full));
+    if (!s->stopping) timer_set(loop, &s->timer, loop->now_ms + pause_ms(s));
 }
 
-/* What could not be asked is asked again after a pause; what is leased comes back by itself. */
+/* What could not be done is done the next time around. */
 static void give_up(struct spool *s)
 {
     s->away = true;
@@ -136,29 +125,24 @@ static void settled(struct op *op, void *ctx)
 static void settle(struct spool *s)
 {
     size_t count = 0;
-    struct settle *rows = malloc(s->lease.entries.count * sizeof *rows);
-    if (!rows) {
-        give_up(s);
-        return;
+    struct settle *rows = malloc(s->list.entries.count * sizeof *rows);
+    for (size_t i = 0; rows && i < s->list.entries.count; i++) {
+        const struct entry *e = s->looks[i].entry;
+        if (s->looks[i].written)
+            rows[count++] = (struct settle){ .id = e->id, .env = e->env, .how = SETTLE_DROP };
     }
-    for (size_t i = 0; i < s->lease.entries.count; i++) {
-        const struct look *l = &s->looks[i];
-        if (l->end == LOOK_LATER) continue;
-        rows[count++] =
-            (struct settle){ .id = l->entry->id,
-                             .env = l->entry->env,
-                             .how = l->end == LOOK_WRITTEN ? SETTLE_WRITTEN : SETTLE_BACK };
-    }
-    s->settle =
-        (struct buffer_ask){ .token = s->lease.token, .settles = rows, .settle_count = count };
-    ask_spool(s, VERB_SETTLE, &s->settle, settled);
+    s->settle = (struct buffer_ask){ .settles = rows, .settle_count = count };
+    if (count)
+        ask_spool(s, VERB_SETTLE, &s->settle, settled);
+    else
+        round_over(s);
 }
 
-static void look_over(struct look *l, enum look_end end)
+static void look_over(struct look *l, bool written)
 {
     struct spool *s = l->spool;
-    l->end = end;
-    s->moved |= end == LOOK_WRITTEN;
+    l->written = written;
+    s->moved |= written;
     buffer_ask_clear(&l->buffer);
     run_ask_clear(&l->ledger);
     CHECK(s->open > 0);
@@ -168,7 +152,7 @@ static void look_over(struct look *l, enum look_end end)
 static void look_away(struct look *l)
 {
     l->spool->away = true;
-    look_over(l, LOOK_BACK);
+    look_over(l, false);
 }
 
 static void ask(struct look *l, enum verb verb, const struct key *key, op_done *done)
@@ -208,7 +192,7 @@ static void accepted_again(struct op *op, void *ctx)
     l->spool->runs->stats.spool_reaccepted++;
     tell(l, "accepted again");
     drainer_wake(engine_of(l->spool));
-    look_over(l, LOOK_LATER);
+    look_over(l, false);
 }
 
 /* What cannot be read is accepted, too: whoever drains it makes a FAILED run of it. */
@@ -234,11 +218,11 @@ static void accept_again(struct look *l, bool with_key)
     ask(l, VERB_ACCEPT, &place, accepted_again);
 }
 
-/* A run that was done long ago is no longer in the ledger, and must not be made again: a daemon that
- * was away for a month may find such entries. */
+/* A run that was done long ago is no longer in the ledger, and must not be made again: a
+ * daemon that was away for a month may find such entries. */
 static bool may_be_done(const struct look *l)
 {
-    return l->spool->lease.now_ms - l->entry->accepted_at_ms >= RUN_RETAIN_MS_DEFAULT;
+    return l->spool->list.now_ms - l->entry->accepted_at_ms >= RUN_RETAIN_MS_DEFAULT;
 }
 
 /* ---- where is it? ---- */
@@ -252,10 +236,10 @@ static void ledger_asked(struct op *op, void *ctx)
     if (code) {
         look_away(l);
     } else if (there) {
-        look_over(l, LOOK_WRITTEN);
+        look_over(l, true);
     } else if (may_be_done(l)) {
         tell(l, "too old to be accepted again");
-        look_over(l, LOOK_WRITTEN);
+        look_over(l, true);
     } else {
         accept_again(l, true);
     }
@@ -267,12 +251,11 @@ static void buffer_asked(struct op *op, void *ctx)
     int code = op->err.code;
     bool there = !code && op->out.outcome == OUTCOME_OK;
     bool written = there && l->buffer.entries.rows[0]->state == ENTRY_WRITTEN;
-    if (!code) spool_hear(engine_of(l->spool), op->epoch);
     op_free(op);
     if (code) {
         look_away(l);
     } else if (there) {
-        look_over(l, written ? LOOK_WRITTEN : LOOK_LATER);
+        look_over(l, written);
     } else {
         l->ledger = (struct run_ask){ .env = l->entry->env, .id = l->entry->id };
         ask(l, VERB_RUN_GET, NULL, ledger_asked);
@@ -281,66 +264,51 @@ static void buffer_asked(struct op *op, void *ctx)
 
 static void look_for(struct look *l)
 {
-    const struct entry *e = l->entry;
-    int64_t age_ms = l->spool->lease.now_ms - e->accepted_at_ms;
-    if (age_ms >= 0 && age_ms < YOUNG_MS) {
-        look_over(l, LOOK_BACK);
-        return;
-    }
-    l->buffer = (struct buffer_ask){ .env = e->env, .id = e->id };
+    l->buffer = (struct buffer_ask){ .env = l->entry->env, .id = l->entry->id };
     ask(l, VERB_ENTRY_GET, NULL, buffer_asked);
 }
 
 /* ---- a round ---- */
 
-static void leased(struct op *op, void *ctx)
+static bool is_young(const struct spool *s, const struct entry *e)
+{
+    int64_t age_ms = s->list.now_ms - e->accepted_at_ms;
+    return age_ms >= 0 && age_ms < YOUNG_MS;
+}
+
+/* How many of those listed are old enough: what comes behind one that is not came later. */
+static size_t old_enough(const struct spool *s)
+{
+    size_t count = 0;
+    while (count < s->list.entries.count && !is_young(s, s->list.entries.rows[count])) count++;
+    return count;
+}
+
+static void listed(struct op *op, void *ctx)
 {
     struct spool *s = ctx;
-    size_t count = s->lease.entries.count;
-    int code = op->err.code;
-    op_free(op);
-    if (!code && !count) {
-        round_over(s);
-        return;
-    }
-    if (!code) s->looks = calloc(count, sizeof *s->looks);
-    if (!s->looks) {
-        give_up(s);
-        return;
-    }
-    s->open = count;
-    for (size_t i = 0; i < count; i++)
-        s->looks[i] = (struct look){ .spool = s, .entry = s->lease.entries.rows[i] };
-    for (size_t i = 0; i < count; i++) look_for(&s->looks[i]);
-}
-
-/* Those that lapse come before those that were never looked for. So that all have their turn, no
- * lease is shorter than it takes to come around. */
-static int64_t later_ms(const struct spool *s)
-{
-    uint64_t more = s->runs->stats.spool_entries / LATER_PER_MS;
-    return more < LATER_MS_MAX - LATER_MS ? LATER_MS + (int64_t)more : LATER_MS_MAX;
-}
-
-static void lease(struct spool *s)
-{
-    struct rng *rng = engine_of(s)->rng;
-    s->lease = (struct buffer_ask){ .limit = LOOKS_AT_ONCE, .lease_ms = later_ms(s) };
-    rng->fill(rng, s->lease.token.bytes, sizeof s->lease.token.bytes);
-    ask_spool(s, VERB_DRAIN_LEASE, &s->lease, leased);
-}
-
-static void all_are_back(struct op *op, void *ctx)
-{
-    struct spool *s = ctx;
+    size_t count = old_enough(s);
+    bool last = count < s->list.entries.count || !s->list.entries.more;
     int code = op->err.code;
     op_free(op);
     if (code) {
         give_up(s);
         return;
     }
-    s->anew = false;
-    lease(s);
+    s->place = last ? 0 : s->list.place; /* also past what fails: it must not be in the way */
+    if (!count) {
+        round_over(s);
+        return;
+    }
+    s->looks = calloc(s->list.entries.count, sizeof *s->looks);
+    if (!s->looks) {
+        give_up(s);
+        return;
+    }
+    s->open = count;
+    for (size_t i = 0; i < count; i++)
+        s->looks[i] = (struct look){ .spool = s, .entry = s->list.entries.rows[i] };
+    for (size_t i = 0; i < count; i++) look_for(&s->looks[i]);
 }
 
 static void timer_fired(struct timer *t)
@@ -348,23 +316,8 @@ static void timer_fired(struct timer *t)
     struct spool *s = container_of(t, struct spool, timer);
     s->busy = true;
     s->away = s->moved = false;
-    if (!s->anew) {
-        lease(s);
-        return;
-    }
-    s->settle = (struct buffer_ask){ .all_back = true };
-    ask_spool(s, VERB_SETTLE, &s->settle, all_are_back);
-}
-
-void spool_hear(struct engine *e, uint64_t epoch)
-{
-    struct spool *s = e->runs->spool;
-    if (!s) return;
-    if (s->epoch && s->epoch != epoch) {
-        s->anew = true;
-        if (timer_is_set(&s->timer)) timer_set(e->loop, &s->timer, e->loop->now_ms);
-    }
-    s->epoch = epoch;
+    s->list = (struct buffer_ask){ .behind = s->place, .limit = LOOKS_AT_ONCE };
+    ask_spool(s, VERB_ENTRY_LIST, &s->list, listed);
 }
 
 /* ---- how much there is ---- */
@@ -377,7 +330,7 @@ static void counted(struct op *op, void *ctx)
     s->counting = false;
     stats->spool_known = !op->err.code;
     if (!op->err.code) {
-        stats->spool_entries = s->count.queued + s->count.leased;
+        stats->spool_entries = s->count.queued;
         stats->spool_oldest_ms = s->count.oldest_ms;
     }
     op_free(op);
@@ -408,7 +361,6 @@ int spool_init(struct runs *r)
     if (!s) return ERR_NOMEM;
     r->spool = s;
     s->runs = r;
-    s->anew = true; /* whoever has leased some of it is dead */
     timer_init(&s->timer, timer_fired);
     timer_init(&s->count_timer, count_timer);
     timer_set(e->loop, &s->timer, e->loop->now_ms);

@@ -296,6 +296,8 @@ static void all_begin(struct fan *f)
 static void settle_put(struct branch *branch, const struct settle *settle)
 {
     uint8_t name[ENV_PREFIX_BYTES_MAX + RUN_ID_BYTES];
+    CHECK(settle->how <= SETTLE_FAILED && settle->env.len <= ENV_BYTES_MAX &&
+          strlen(settle->id.text) == RUN_ID_BYTES);
     const uint8_t *end = entry_name_put(name, settle->env, &settle->id);
     buf_add(&branch->settles[settle->how], bytes_of(name, (size_t)(end - name)));
     branch->settle_count++;
@@ -312,7 +314,6 @@ static bool settles_failed(const struct branch *branch)
 /* Nothing is sent unless all of it can be. */
 static void settle_begin(struct fan *f)
 {
-    CHECK(!f->op->buffer->all_back); /* it is everybody's */
     const struct buffer_ask *ask = f->op->buffer;
     bool failed = false;
     all_begin(f);

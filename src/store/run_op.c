@@ -116,6 +116,7 @@ void run_ask_clear(struct run_ask *a)
 void buffer_ask_clear(struct buffer_ask *a)
 {
     entries_clear(&a->entries);
+    a->place = 0;
     a->settled = 0;
     a->queued = a->leased = 0;
     a->oldest_ms = a->now_ms = 0;

@@ -21,7 +21,7 @@
  *   B1 Accepted is durable, as far as the store is. An entry is never removed before the ledger has it.
  *   B2 First in, first out per env; envs take turns. What lapsed comes before what never was leased.
  *   B3 Only a QUEUED entry takes changes, and only if nobody changed it in between (rev).
- *   B4 Only the token that leased an entry settles it; but see all_back.
+ *   B4 Only the token that leased an entry settles it.
  *   B5 A key of an env leads to at most one entry; until it is WRITTEN, or lets go of it. What is fresh
  *      goes by those that are WRITTEN and still kept, too. */
 #ifndef STORE_RUN_OP_H
@@ -122,6 +122,7 @@ enum settle_how {
     SETTLE_WRITTEN, /* the ledger has it */
     SETTLE_BACK,    /* it has not; not the entry's fault */
     SETTLE_FAILED,  /* it has not, because of the entry: an attempt more */
+    SETTLE_DROP,    /* in a spool, where nothing is leased: the ledger has it; it is removed */
 };
 
 /* Of a round, an env of weight 3 gets three times as much as one that has none of its own. */
@@ -163,11 +164,11 @@ struct buffer_ask {
     size_t weight_count;
     const struct settle *settles;
     size_t settle_count;
-    bool all_back; /* SETTLE of a spool, which is one process's: whatever is leased goes back,
-                    * whoever has leased it */
 
     struct run_id
-        before; /* LIST: the newest first; only lower ids; empty: from the newest on */
+        before;     /* LIST: the newest first; only lower ids; empty: from the newest on */
+    int64_t behind; /* LIST of a spool, without an env: of all of them, the oldest first, behind
+                     * this place; 0: from the oldest on */
 
     /* out; outcome in op->out.outcome:
      *   ACCEPT  OK: it is there, now or already; CACHED: its key leads to the entry in `entries`;
@@ -182,6 +183,7 @@ struct buffer_ask {
      *   LIST    OK: QUEUED and LEASED ones of the env
      *   STATS   OK */
     struct entries entries;
+    int64_t place; /* LIST of a spool: of the last one */
     size_t settled;
     uint64_t queued, leased; /* STATS */
     int64_t oldest_ms;       /* STATS: age of the oldest that is not written; 0: none */

@@ -296,7 +296,20 @@ static int list_rows(struct sqlite *s, sqlite3_stmt *q, struct buffer_ask *a,
         if (!r) r = entry_tell(a, &row.entry, reterr);
         if (r) return r;
         bytes += entry_bytes(&row.entry);
+        a->place = row.seq;
     }
+    return r;
+}
+
+/* Of a spool: in the order in which they came. */
+static int list_all(struct sqlite *s, struct buffer_ask *a, struct err *reterr)
+{
+    sqlite3_stmt *q = db_statement(s, SQL_SPOOL_LIST, reterr);
+    if (!q) return reterr->code;
+    sqlite3_bind_int64(q, 1, a->behind);
+    sqlite3_bind_int64(q, 2, limit_of(a->limit) + 1);
+    int r = list_rows(s, q, a, reterr);
+    sqlite3_reset(q);
     return r;
 }
 
@@ -304,6 +317,7 @@ static int run_list(struct sqlite *s, struct op *op, struct err *reterr)
 {
     struct buffer_ask *a = op->buffer;
     static const struct run_id above_all = { "~" };
+    if (!a->env.len) return list_all(s, a, reterr);
     sqlite3_stmt *q = db_statement(s, SQL_ENTRY_LIST, reterr);
     if (!q) return reterr->code;
     bind_bytes(q, 1, a->env);
@@ -603,21 +617,29 @@ static int settle_one(struct sqlite *s, struct buffer_ask *a, const struct settl
     return 0;
 }
 
-static int settle_all(struct sqlite *s, struct buffer_ask *a, struct err *reterr)
+static int drop_one(struct sqlite *s, struct buffer_ask *a, const struct settle *one,
+                    struct err *reterr)
 {
-    int r = db_run(s, SQL_SETTLE_ALL, reterr);
+    sqlite3_stmt *q = db_statement(s, SQL_SPOOL_DROP, reterr);
+    if (!q) return reterr->code;
+    bind_bytes(q, 1, one->env);
+    bind_bytes(q, 2, run_id_bytes(&one->id));
+    int r = db_finish(s, q, reterr);
     if (r) return r;
-    a->settled = (size_t)changed_rows(s);
-    count(s, changed_rows(s), -changed_rows(s));
+    count(s, -changed_rows(s), 0);
+    a->settled += (size_t)changed_rows(s);
     return 0;
 }
 
 static int run_settle(struct sqlite *s, struct op *op, struct err *reterr)
 {
     struct buffer_ask *a = op->buffer;
-    int r = a->all_back ? settle_all(s, a, reterr) : 0;
-    for (size_t i = 0; !r && i < a->settle_count; i++)
-        r = settle_one(s, a, &a->settles[i], reterr);
+    int r = 0;
+    for (size_t i = 0; !r && i < a->settle_count; i++) {
+        const struct settle *one = &a->settles[i];
+        r = one->how == SETTLE_DROP ? drop_one(s, a, one, reterr)
+                                    : settle_one(s, a, one, reterr);
+    }
     size_t swept = 0;
     size_t limit = 2 * a->settle_count + SWEPT_MIN;
     if (!r) r = sqlite_buffer_sweep(s, a->now_ms, limit, &swept, reterr);

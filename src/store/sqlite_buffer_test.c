@@ -259,10 +259,6 @@ Test(sqlite_buffer, numbers_follow_every_change)
     expect_numbers(s);
     cr_expect(expire(s, 10) == 1);
     expect_numbers(s);
-    struct buffer_ask all = { .all_back = true };
-    run(s, VERB_SETTLE, &all);
-    cr_expect(all.settled == 9 && numbers(s).queued == 9 && numbers(s).leased == 0);
-    expect_numbers(s);
     store_close(s);
 }
 
@@ -371,5 +367,36 @@ Test(sqlite_buffer, lease_that_meets_nonsense_takes_nothing)
     struct buffer_ask ask = { .token.bytes = { 1 }, .lease_ms = 1000, .limit = 10 };
     cr_expect(code_of(s, VERB_DRAIN_LEASE, ask) == ERR_CORRUPT);
     cr_expect(raw_number("SELECT count(*) FROM entries WHERE state = 1") == 5);
+    store_close(s);
+}
+
+/* ---- as a spool: nothing is leased there ---- */
+
+static struct buffer_ask walk(struct store *s, int64_t behind, size_t limit)
+{
+    struct buffer_ask ask = { .behind = behind, .limit = limit };
+    cr_assert(run(s, VERB_ENTRY_LIST, &ask) == OUTCOME_OK);
+    return ask;
+}
+
+Test(sqlite_buffer, a_spool_is_walked_from_the_oldest_on_and_what_is_dropped_is_gone)
+{
+    struct store *s = open_store();
+    for (unsigned n = 5; n >= 1; n--) accept_entry(s, n, "");
+    struct buffer_ask first = walk(s, 0, 3);
+    cr_assert(first.entries.count == 3 && first.entries.more);
+    cr_expect(strcmp(first.entries.rows[0]->id.text, id_of(5).text) == 0);
+    struct buffer_ask rest = walk(s, first.place, 3);
+    cr_assert(rest.entries.count == 2 && !rest.entries.more);
+    cr_expect(strcmp(rest.entries.rows[1]->id.text, id_of(1).text) == 0);
+    cr_expect(settle_one(s, 0, 5, SETTLE_DROP) == 1 && settle_one(s, 0, 5, SETTLE_DROP) == 0);
+    cr_expect(settle_one(s, 0, 1, SETTLE_DROP) == 1);
+    expect_numbers(s);
+    cr_expect(entries_in_file() == 3 && numbers(s).queued == 3);
+    struct buffer_ask end = walk(s, rest.place, 3);
+    cr_expect(end.entries.count == 0 && !end.entries.more);
+    buffer_ask_clear(&first);
+    buffer_ask_clear(&rest);
+    buffer_ask_clear(&end);
     store_close(s);
 }

@@ -138,8 +138,9 @@
                           " WHERE env = ?1 AND id = ?2 AND state = 2 AND token = ?3")          \
     X(SQL_SETTLE_BACK, "UPDATE entries SET state = 1, token = NULL, attempts = attempts + ?4"  \
                        " WHERE env = ?1 AND id = ?2 AND state = 2 AND token = ?3")             \
-    X(SQL_SETTLE_ALL, "UPDATE entries SET state = 1, token = NULL WHERE seq IN"                \
-                      " (SELECT seq FROM entries INDEXED BY entries_leased WHERE state = 2)")  \
+    X(SQL_SPOOL_LIST, "SELECT " SQL_ENTRY " FROM entries WHERE seq > ?1 AND state = 1"         \
+                      " ORDER BY seq LIMIT ?2")                                                \
+    X(SQL_SPOOL_DROP, "DELETE FROM entries WHERE env = ?1 AND id = ?2 AND state = 1")          \
     X(SQL_BUFFER_SWEEP, "DELETE FROM entries WHERE seq IN (SELECT seq FROM entries"            \
                         " INDEXED BY entries_written WHERE state = 3 AND written_at_ms <= ?1"  \
                         " ORDER BY written_at_ms LIMIT ?2)")                                   \

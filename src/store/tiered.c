@@ -336,7 +336,7 @@ static void submit_forget(struct tiered *t, struct op *op)
         ask_ledger_first(t, op, forget_decided);
 }
 
-static void entries_expired(struct op *op, void *ctx)
+static void buffer_expired(struct op *op, void *ctx)
 {
     struct tiered *t = ctx;
     t->steps--;
@@ -344,15 +344,15 @@ static void entries_expired(struct op *op, void *ctx)
 }
 
 /* Nobody is told how many those were. */
-static void expire_entries(struct tiered *t, struct store *of, const struct op *like)
+static void expire_buffer(struct tiered *t, const struct op *like)
 {
-    struct op *op = of ? op_new(VERB_EXPIRE, NULL, NULL) : NULL;
+    struct op *op = op_new(VERB_EXPIRE, NULL, NULL);
     if (!op) return;
     op->limit = like->limit;
     op->routine = like->routine;
     t->steps++;
-    op_push(op, entries_expired, t);
-    store_submit(of, op);
+    op_push(op, buffer_expired, t);
+    store_submit(t->buffer, op);
 }
 
 static void submit_expire(struct tiered *t, struct op *op)
@@ -365,8 +365,7 @@ static void submit_expire(struct tiered *t, struct op *op)
         }
         tier_step_start(t, NULL, s, NULL);
     }
-    expire_entries(t, t->buffer, op);
-    expire_entries(t, t->spool, op);
+    if (t->buffer) expire_buffer(t, op);
     ask_ledger(t, op, ledger_answered);
 }
 
@@ -383,7 +382,7 @@ static void ping_answered(struct op *op, void *ctx)
                  "the ledger decides alone; answers say degraded", "no");
     if (t->spool) tier_spool_fact(t, &spool);
     facts_take(op, coord && !op->degraded ? coord->op : &without, "coord");
-    facts_take(op, &spool, "buffer");
+    facts_take(op, &spool, "coord");
     facts_take(op, &ledger, "ledger");
     tier_answer(op);
 }

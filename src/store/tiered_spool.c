@@ -1,13 +1,14 @@
 /* tiered_spool.c - what the buffer has accepted, into the spool: a file that is ours alone.
  *
- * Guarantees: an ACCEPT is OK only when both have the entry, the spool synced. The buffer decides, and
- * comes first: an entry that the spool had alone would be made a run by whoever looks after the spool
- * (engine/spool.c), although nobody was told of it. So those who wait for the claim may hear of the
- * entry a moment before it is here; to lose it then takes both at once, as ever.
+ * Guarantees: an ACCEPT is OK only when both have the entry, the spool synced. The buffer
+ * decides, and comes first: an entry that the spool had alone would be made a run by whoever
+ * looks after the spool (engine/spool.c), although nobody was told of it. So those who wait
+ * for the claim may hear of the entry a moment before it is here; to lose it then takes both
+ * at once, as ever.
  *
- * If the spool cannot take it (the disk is full), the buffer has it all the same and may lose it: the op
- * is ambiguous. A trigger then puts its run into the ledger, under the same id, as it does whenever an
- * accept fails; what is drained later is the same run.
+ * If the spool cannot take it (the disk is full), the buffer has it all the same and may lose
+ * it: the op is ambiguous. A trigger then puts its run into the ledger, under the same id, as
+ * it does whenever an accept fails; what is drained later is the same run.
  *
  * The spool knows no keys: two entries may have had the same one, one after the other. */
 #include "store/tiered.h"

@@ -91,7 +91,7 @@ refused "without coord" "needs both planes" --coord none
 
 up --drainer off
 is "it listens" "$([ -n "$http" ] && echo yes)" yes
-until_said 'event=fact plane=buffer name=spool'
+until_said 'event=fact plane=coord name=spool'
 report $? "it says so when it starts"
 is "and when it is asked" "$(curl -sS "http://$http/readyz" | jq -c '[.checks[] | select(.name == "spool") | .level]')" '["ok"]'
 timeout $limit "$once" serve --listen 127.0.0.1:0 --resp off --buffer spool "${where[@]}" >out 2>said
@@ -121,6 +121,7 @@ is "nothing was accepted once more" "$(metric once_spool_reaccepted_total)" 200
 
 # ---- Redis and the daemon are killed, while they work --------------------------------------------
 
+: >b.ids
 triggers b 0 100000 >b.ids 2>>noise &
 client=$!
 many() { [ "$(wc -l <b.ids)" -ge 300 ]; }

@@ -80,7 +80,8 @@ int main(int argc, char **argv)
 {
     static const struct scenario *const lists[] = { engine_scenarios, batch_scenarios,
                                                     buffer_scenarios, api_scenarios,
-                                                    runs_scenarios,   mutations_scenarios };
+                                                    runs_scenarios,   mutations_scenarios,
+                                                    spool_scenarios };
     oom_init();
     if (access("/dev/shm", W_OK) == 0) setenv("TMPDIR", "/dev/shm", 0); /* thousands of files */
     if (argc > 2 && strcmp(argv[1], "--every") == 0) {

@@ -33,7 +33,7 @@ struct scenario {
 };
 
 extern const struct scenario engine_scenarios[], api_scenarios[], batch_scenarios[],
-    buffer_scenarios[], runs_scenarios[], mutations_scenarios[];
+    buffer_scenarios[], runs_scenarios[], mutations_scenarios[], spool_scenarios[];
 
 const char *oom_dir(void); /* a temporary directory for files */
 
