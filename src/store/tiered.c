@@ -413,11 +413,20 @@ static void submit_ledger(struct tiered *t, struct op *op)
 
 /* Such an op goes to coord itself, without a step: what it points to is its submitter's and must not
  * be left behind. Its store keeps deadlines. */
+static void coord_alone_failed(struct tiered *t, const struct op *op)
+{
+    int64_t took_ms = t->base.loop->now_ms - op->submitted_ms;
+    if (took_ms >= t->options.coord_deadline_ms)
+        tier_hangs(t);
+    else
+        tier_failed(t, op->err.code);
+}
+
 static void coord_alone_answered(struct op *op, void *ctx)
 {
     struct tiered *t = ctx;
     if (op->err.code == ERR_UNAVAILABLE || op->err.code == ERR_AMBIGUOUS)
-        tier_failed(t, op->err.code);
+        coord_alone_failed(t, op);
     else if (!op->err.code)
         tier_worked(t, op->epoch);
     if (verb_info[op->verb].keyed) op->out.version |= PLANE_COORD;
@@ -431,6 +440,7 @@ static void submit_coord_alone(struct tiered *t, struct op *op)
         return;
     }
     op->in.seen &= ~PLANE_COORD;
+    op->submitted_ms = t->base.loop->now_ms;
     op_push(op, coord_alone_answered, t);
     store_submit(t->coord, op);
 }

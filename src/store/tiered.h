@@ -60,6 +60,7 @@ struct watching {
 
 /* What an op at coord says of coord. */
 void tier_failed(struct tiered *t, int code);
+void tier_hangs(struct tiered *t); /* it did not answer in time */
 void tier_worked(struct tiered *t, uint64_t epoch);
 void tier_probe(struct timer *timer); /* of the breaker, while it is open */
 

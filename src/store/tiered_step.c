@@ -44,7 +44,7 @@ void tier_failed(struct tiered *t, int code)
 }
 
 /* A coord that hangs costs one deadline, not one a call: no second chance. */
-static void coord_hangs(struct tiered *t)
+void tier_hangs(struct tiered *t)
 {
     t->failures = t->options.breaker_failures;
     tier_failed(t, ERR_UNAVAILABLE);
@@ -106,7 +106,7 @@ static void step_overdue(struct timer *timer)
     struct step *s = container_of(timer, struct step, deadline);
     s->overdue = true;
     s->tiered->late++;
-    coord_hangs(s->tiered);
+    tier_hangs(s->tiered);
     store_cancel(s->tiered->coord, s->op);
     go_on(s->tiered, s->parent, s->then, NULL);
 }
