@@ -35,7 +35,7 @@ WERROR := $(if $(CI)$(DEVELOPER),-Werror)
 HARDEN := -fstack-protector-strong -fstack-clash-protection -fno-strict-overflow \
           -fno-delete-null-pointer-checks $(if $(filter x86_64,$(shell uname -m)),-fcf-protection=full)
 HARDEN_LINK := -Wl,-z,relro -Wl,-z,now -Wl,-z,noexecstack
-ifeq ($(SAN),)
+ifeq ($(VARIANT),)
 OPT := -O2 -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2
 else
 # FORTIFY hides from the sanitizers what they look for.
