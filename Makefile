@@ -138,7 +138,8 @@ $(BUILD)/tests/$(1): $$(call obj,$$(wildcard tests/$(1)/*.c)) $$(support_obj) $$
 	@mkdir -p $$(@D)
 	$$(Q)$$(CC) $$(LDFLAGS_ALL) $$(filter %.o,$$^) $$(daemon_lib) $$(internal) $$(LIBS) $$(CLI_LIBS) $(2) -o $$@
 endef
-$(eval $(call suite,conform,-lcriterion))
+$(eval $(call suite,conform,))
+$(BUILD)/tests/conform $(BUILD)/tests/unit: $(call obj,tests/cases/main.c)
 $(eval $(call suite,model,))
 $(eval $(call suite,schedule,))
 $(eval $(call suite,sim,))
@@ -159,7 +160,7 @@ $(BUILD)/tests/museum: $(call obj,$(museum_src)) $(support_obj) $(daemon_lib) $(
 # The parts of the command and the daemon have tests beside them too; main() stays out.
 $(BUILD)/tests/unit: $(call obj,$(unit_src)) $(filter-out %/main.o,$(cli_obj)) $(daemon_obj) $(support_obj) $(internal)
 	@mkdir -p $(@D)
-	$(Q)$(CC) $(LDFLAGS_ALL) $(filter %.o,$^) $(internal) $(LIBS) $(CLI_LIBS) -lcriterion -o $@
+	$(Q)$(CC) $(LDFLAGS_ALL) $(filter %.o,$^) $(internal) $(LIBS) $(CLI_LIBS) -o $@
 
 $(BUILD)/bench/core: $(call obj,$(wildcard bench/*.c)) $(internal)
 	@mkdir -p $(@D)

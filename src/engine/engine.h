@@ -30,11 +30,11 @@ struct engine_config {
     int64_t markers_ms;  /* the same, of markers */
     const struct runs_config *runs; /* NULL: the defaults; copied */
 };
-enum { ENGINE_MARKERS_MS = 5000 };
+enum { ENGINE_MARKERS_MS = 5000 }; /* for those who sweep: an engine does not by itself */
 #define ENGINE_CONFIG_INIT                                                                     \
     {                                                                                          \
         .value_bytes_max = VALUE_BYTES_MAX_DEFAULT, .waiters_max = 100000,                     \
-        .patience_ms = 5000, .sweep_ms = 60000, .markers_ms = ENGINE_MARKERS_MS                \
+        .patience_ms = 5000, .sweep_ms = 60000                                                  \
     }
 
 struct engine_stats {

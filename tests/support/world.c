@@ -355,6 +355,14 @@ void world_advance(struct world *w, int64_t ms)
     }
 }
 
+void world_sleep(struct world *w, int64_t ms)
+{
+    world_settle(w);
+    w->mono_ms += ms;
+    w->wall_ms += ms;
+    world_settle(w);
+}
+
 static void finished(struct op *op, void *ctx)
 {
     (void)op;
