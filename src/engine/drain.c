@@ -27,6 +27,8 @@ enum {
     ATTEMPTS_MAX = 5,
     COUNT_MS = 1000,
     EARNED_MS_MAX = 50, /* with a rate: what is not taken for so long is lost */
+    SLICE_MS = 50,      /* with a rate: what was written is counted by slices of time, ... */
+    SLICES = 1000 / SLICE_MS + 1, /* ... a second of them, and the one that it began in */
 };
 
 struct round;
@@ -72,6 +74,9 @@ struct drainer {
     int64_t hold_ms;      /* not before */
     int64_t earned_at_ms; /* with a rate: until then it is counted what may be taken, ... */
     int64_t earned;       /* ... in thousandths of an entry */
+    int64_t at_ledger;    /* leased, or about to be */
+    int64_t slice;        /* since when those are counted that came back from there: */
+    int64_t slices[SLICES];
 };
 
 static void next(struct drainer *d);
@@ -80,6 +85,67 @@ static void put(struct item *item);
 static struct engine *engine_of(const struct drainer *d)
 {
     return d->runs->engine;
+}
+
+/* ---- how many in a second ---- */
+
+/* What was written longer than a second ago counts no more. */
+static void forget_written(struct drainer *d)
+{
+    int64_t slice = engine_of(d)->loop->now_ms / SLICE_MS;
+    if (slice - d->slice > SLICES) d->slice = slice - SLICES;
+    while (d->slice < slice) d->slices[++d->slice % SLICES] = 0;
+}
+
+static void count_written(struct drainer *d, bool regular)
+{
+    if (!d->runs->config.drain_rate) return;
+    forget_written(d);
+    d->slices[d->slice % SLICES]++;
+    d->at_ledger -= regular;
+}
+
+/* What was not taken in time is not made up for: it is taken evenly. */
+static void earn(struct drainer *d, int64_t rate)
+{
+    int64_t now_ms = engine_of(d)->loop->now_ms, since_ms = now_ms - d->earned_at_ms;
+    int64_t most = rate * EARNED_MS_MAX > 1000 ? rate * EARNED_MS_MAX : 1000;
+    d->earned_at_ms = now_ms;
+    d->earned += rate * (since_ms < 1000 ? since_ms : 1000);
+    if (d->earned > most) d->earned = most;
+}
+
+/* How many may be taken now; 0: none, and the timer is set. No second of the ledger sees more than the
+ * rate, however late it is: what is on its way there, or came back within a second, counts. */
+static size_t allowance(struct drainer *d)
+{
+    struct engine *e = engine_of(d);
+    int64_t may = (int64_t)d->runs->config.drain_batch, rate = d->runs->config.drain_rate;
+    if (!rate) return (size_t)may;
+    earn(d, rate);
+    forget_written(d);
+    int64_t left = rate - d->at_ledger;
+    for (int i = 0; i < SLICES; i++) left -= d->slices[i];
+    if (left < 1) {
+        timer_set(e->loop, &d->timer, (d->slice + 1) * SLICE_MS);
+        return 0;
+    }
+    if (d->earned < 1000) {
+        timer_set(e->loop, &d->timer, e->loop->now_ms + (1000 - d->earned + rate - 1) / rate);
+        return 0;
+    }
+    if (may > d->earned / 1000) may = d->earned / 1000;
+    if (may > left) may = left;
+    d->earned -= may * 1000;
+    d->at_ledger += may;
+    return (size_t)may;
+}
+
+static void give_back(struct drainer *d, size_t not_taken)
+{
+    if (!d->runs->config.drain_rate) return;
+    d->earned += (int64_t)not_taken * 1000;
+    d->at_ledger -= (int64_t)not_taken;
 }
 
 /* ---- the end of a round ---- */
@@ -176,6 +242,7 @@ static void item_done(struct item *item, enum settle_how how)
     struct round *r = item->round;
     item->how = how;
     run_ask_clear(&item->ask);
+    count_written(r->drainer, r->regular);
     CHECK(r->open > 0);
     if (--r->open == 0) settle(r);
 }
@@ -314,11 +381,6 @@ static void begin(struct item *item)
 
 /* ---- a round ---- */
 
-static void give_back(struct drainer *d, size_t not_taken)
-{
-    if (d->runs->config.drain_rate) d->earned += (int64_t)not_taken * 1000;
-}
-
 static void leased(struct op *op, void *ctx)
 {
     struct round *r = ctx;
@@ -327,6 +389,7 @@ static void leased(struct op *op, void *ctx)
     struct err err = op->err;
     op_free(op);
     if (count && !err.code) r->items = calloc(count, sizeof *r->items);
+    if (r->regular) give_back(d, r->lease.limit - (r->items ? count : 0));
     if (count && !err.code && !r->items) {
         round_free(r);
         out_of_memory(d);
@@ -334,7 +397,6 @@ static void leased(struct op *op, void *ctx)
     }
     if (err.code || !count) {
         bool last = r->regular && d->regular == 1;
-        if (r->regular) give_back(d, r->lease.limit);
         round_free(r);
         if (last || err.code) tell(d, &err);
         if (d->done && d->regular) return; /* the other round goes on, and nobody has to wait */
@@ -342,7 +404,6 @@ static void leased(struct op *op, void *ctx)
         return;
     }
     d->looks = 0;
-    if (r->regular) give_back(d, r->lease.limit - count);
     r->open = count;
     for (size_t i = 0; i < count; i++) {
         r->items[i] = (struct item){ .round = r, .entry = r->lease.entries.rows[i] };
@@ -375,41 +436,13 @@ static void round_start(struct round *r)
     struct op *op = op_new(VERB_DRAIN_LEASE, NULL, NULL);
     if (!op) {
         struct drainer *d = r->drainer;
+        if (r->regular) give_back(d, r->lease.limit);
         round_free(r);
         out_of_memory(d);
         return;
     }
     op->buffer = &r->lease;
     engine_submit(engine_of(r->drainer), op, leased, r);
-}
-
-/* What was not taken in time is not made up for: no second has more than the rate and what is earned
- * in a moment. */
-static void earn(struct drainer *d, int64_t rate)
-{
-    int64_t now_ms = engine_of(d)->loop->now_ms, since_ms = now_ms - d->earned_at_ms;
-    int64_t most = rate * EARNED_MS_MAX > 1000 ? rate * EARNED_MS_MAX : 1000;
-    d->earned_at_ms = now_ms;
-    d->earned += rate * (since_ms < 1000 ? since_ms : 1000);
-    if (d->earned > most) d->earned = most;
-}
-
-/* How many may be taken now; 0: none, and the timer is set. */
-static size_t allowance(struct drainer *d)
-{
-    struct engine *e = engine_of(d);
-    size_t batch = d->runs->config.drain_batch;
-    int64_t rate = d->runs->config.drain_rate;
-    if (!rate) return batch;
-    earn(d, rate);
-    int64_t may = d->earned / 1000;
-    if (may < 1) {
-        timer_set(e->loop, &d->timer, e->loop->now_ms + (1000 - d->earned + rate - 1) / rate);
-        return 0;
-    }
-    if (may > (int64_t)batch) may = (int64_t)batch;
-    d->earned -= may * 1000;
-    return (size_t)may;
 }
 
 static void next(struct drainer *d)
@@ -425,6 +458,7 @@ static void next(struct drainer *d)
     if (!may) return;
     struct round *r = round_new(d, true);
     if (!r) {
+        give_back(d, may);
         out_of_memory(d);
         return;
     }

@@ -350,7 +350,8 @@ static bool exec_together(struct postgres *s, struct op **ops, size_t count)
     struct err err = { 0 };
     int r = pgdb_begin(&s->db, &err);
     if (!r) r = first_round(s, ops, count, &err);
-    while (r > 0 && !pgdb_late(&s->db)) r = next_round(s, ops, count, &err);
+    for (int n = 1; r > 0 && (n < PG_ROUNDS_MIN || !pgdb_late(&s->db)); n++)
+        r = next_round(s, ops, count, &err);
     if (r == 0) return true;
     if (r < 0 && s->db.failed == PG_BAD_OP && count > 1) return false;
     if (r > 0) {
