@@ -14,7 +14,7 @@ import { Report } from "./report.mjs";
 
 const { values: options, positionals } = parseArgs({
   allowPositionals: true,
-  options: { json: { type: "string" }, rounds: { type: "string", default: "3" }, seconds: { type: "string", default: "2" } },
+  options: { json: { type: "string" }, rounds: { type: "string", default: "3" }, seconds: { type: "string", default: "1" } },
 });
 const [once, pairs, only] = positionals;
 const here = import.meta.dirname ?? dirname(new URL(import.meta.url).pathname);

@@ -15,7 +15,7 @@ import { clean, pgbench, serverCpuUs, startServers } from "./servers.mjs";
 
 const { values: options, positionals } = parseArgs({
   allowPositionals: true,
-  options: { json: { type: "string" }, rounds: { type: "string", default: "3" }, seconds: { type: "string", default: "1.5" } },
+  options: { json: { type: "string" }, rounds: { type: "string", default: "3" }, seconds: { type: "string", default: "1" } },
 });
 const [program, peers, only] = positionals;
 const rounds = Number(options.rounds);

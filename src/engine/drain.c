@@ -16,7 +16,7 @@
 #include <stdlib.h>
 
 enum {
-    ROUNDS_AT_ONCE = 2, /* one is at the ledger while the other is at the buffer */
+    ROUNDS_AT_ONCE = 3, /* while one is at the ledger, others are on their way there and back */
     LOOK_MS_FIRST = 50,
     LOOK_MS_MAX = 1000,
     AWAY_MS_FIRST = 100,
