@@ -42,23 +42,6 @@ static void expect_same(struct asked a, const struct run_id *id)
     cr_assert(run_id_eq(&found, id), "%s, not %s", found.text, id->text);
 }
 
-static void drain(void)
-{
-    struct engine_config config = ENGINE_CONFIG_INIT;
-    struct runs_config runs = RUNS_CONFIG_INIT;
-    struct engine *drainer;
-    struct err err;
-    config.sweep_ms = 0;
-    config.runs = &runs;
-    runs.drains = true;
-    cr_assert(engine_open(s.store, &s.world.env, &config, &drainer, &err) == 0);
-    world_advance(&s.world, 1500);
-    engine_stop(drainer);
-    world_settle(&s.world);
-    cr_assert(engine_idle(drainer));
-    engine_free(drainer);
-}
-
 Test(brief, claims_nothing_and_is_found_by_its_key_and_its_id)
 {
     struct run_id id = accepted("k");
@@ -108,7 +91,7 @@ Test(brief, waits_for_whoever_has_claimed_the_key)
 Test(brief, finds_what_is_in_the_ledger)
 {
     struct run_id id = accepted("k");
-    drain();
+    drain(&s);
     struct asked again = expect(trigger(&s, "k", "1"), OUTCOME_CACHED);
     cr_assert(!again.buffered);
     expect_same(again, &id);
@@ -140,7 +123,7 @@ Test(brief, an_id_of_the_callers_own_is_idempotent)
     args.run.id = (struct run_id){ "run_01ARZ3NDEKTSV4RRFFQ69G5FAV" };
     expect(ask(&s, args), OUTCOME_OK);
     expect(ask(&s, args), OUTCOME_CACHED);
-    drain();
+    drain(&s);
     expect(ask(&s, args), OUTCOME_CACHED);
 }
 

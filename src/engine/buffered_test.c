@@ -26,44 +26,6 @@ static struct run_id buffered_run(const char *key)
     return id;
 }
 
-/* A drainer in a process of its own. */
-static struct engine *drainer_open(int64_t rate)
-{
-    struct engine_config config = ENGINE_CONFIG_INIT;
-    struct runs_config runs = RUNS_CONFIG_INIT;
-    struct engine *drainer;
-    struct err err;
-    config.sweep_ms = 0;
-    config.runs = &runs;
-    runs.drains = true;
-    runs.drain_rate = rate;
-    cr_assert(engine_open(s.store, &s.world.env, &config, &drainer, &err) == 0);
-    return drainer;
-}
-
-static struct run_stats drainer_close(struct engine *drainer)
-{
-    struct run_stats stats = engine_run_stats(drainer);
-    engine_stop(drainer);
-    world_settle(&s.world);
-    cr_assert(engine_idle(drainer));
-    engine_free(drainer);
-    return stats;
-}
-
-static struct run_stats drain_for(int64_t ms, int64_t rate)
-{
-    struct engine *drainer = drainer_open(rate);
-    world_advance(&s.world, ms);
-    return drainer_close(drainer);
-}
-
-/* Until nothing is left. */
-static struct run_stats drain(void)
-{
-    return drain_for(1500, 0);
-}
-
 static struct asked in_ledger(const struct run_id *id)
 {
     struct asked got = expect(get(&s, id), OUTCOME_OK);
@@ -89,7 +51,7 @@ static struct run_change increment(void)
 Test(buffered, runs_arrive_in_the_ledger_as_they_were_accepted)
 {
     struct run_id id = buffered_run("k");
-    struct run_stats stats = drain();
+    struct run_stats stats = drain(&s);
     cr_assert(stats.drained == 2 && stats.aliased == 0, "%llu",
               (unsigned long long)stats.drained);
     struct asked got = in_ledger(&id);
@@ -114,7 +76,7 @@ Test(buffered, tags_metadata_and_their_limits_survive)
     expect(change(&s, &id, increment()), OUTCOME_OK);
     struct asked before = expect(get(&s, &id), OUTCOME_OK);
     cr_assert(before.buffered);
-    drain();
+    drain(&s);
     struct asked after = in_ledger(&id);
     cr_assert(bytes_eq(after.rows.rows[0]->tags, bytes_str("\1a\1b\1c")));
     cr_assert(bytes_eq(after.rows.rows[0]->metadata, before.rows.rows[0]->metadata));
@@ -134,7 +96,7 @@ Test(buffered, fifty_increments_at_once_all_count)
     for (size_t i = 0; i < 50; i++) expect(many[i], OUTCOME_OK);
     struct asked got = expect(get(&s, &id), OUTCOME_OK);
     cr_assert(bytes_eq(got.rows.rows[0]->metadata, bytes_str("{\"n\":50}")));
-    drain();
+    drain(&s);
     got = in_ledger(&id);
     cr_assert(bytes_eq(got.rows.rows[0]->metadata, bytes_str("{\"n\":50}")));
 }
@@ -145,7 +107,7 @@ Test(buffered, a_canceled_one_lands_canceled_and_is_never_leased)
     struct run_change cancel = { .kind = RUN_CANCEL };
     expect(change(&s, &id, cancel), OUTCOME_OK);
     expect(change(&s, &id, cancel), OUTCOME_OK);
-    drain();
+    drain(&s);
     struct asked got = in_ledger(&id);
     cr_assert(got.rows.rows[0]->state == RUN_CANCELED && got.rows.rows[0]->finished_at_ms > 0);
     expect(change(&s, &id, cancel), OUTCOME_OK);
@@ -164,7 +126,7 @@ Test(buffered, only_a_delayed_one_is_rescheduled)
     struct asked delayed = expect(ask(&s, args), OUTCOME_OK);
     struct run_id id = id_of(&delayed);
     expect(change(&s, &id, later), OUTCOME_OK);
-    drain();
+    drain(&s);
     struct asked got = in_ledger(&id);
     cr_assert(got.rows.rows[0]->delay_until_ms == later.at_ms);
     cr_assert(strcmp(run_status(got.rows.rows[0], s.world.wall_ms), "DELAYED") == 0);
@@ -187,7 +149,7 @@ Test(buffered, a_replay_is_a_new_run)
     cr_assert(!run_id_eq(&id, &fresh));
     expect(get(&s, &fresh), OUTCOME_OK);
     expect(get(&s, &id), OUTCOME_OK);
-    drain();
+    drain(&s);
     expect(ask(&s, about(ASK_REPLAY, &id)), OUTCOME_OK);
 }
 
@@ -208,7 +170,7 @@ Test(buffered, a_key_is_reset_and_stays_reset_in_the_ledger)
     expect(reset("k"), OUTCOME_OK);
     struct run_id fresh = buffered_run("k");
     cr_assert(!run_id_eq(&id, &fresh));
-    struct run_stats stats = drain();
+    struct run_stats stats = drain(&s);
     cr_assert(stats.aliased == 0);
     cr_assert(!in_ledger(&id).rows.rows[0]->key_held);
     cr_assert(in_ledger(&fresh).rows.rows[0]->key_held);
@@ -245,9 +207,9 @@ Test(buffered, a_drainer_that_dies_loses_nothing)
 {
     struct run_id id = buffered_run("k");
     lease_all(30000);
-    cr_assert(drain().drained == 0);
+    cr_assert(drain(&s).drained == 0);
     world_advance(&s.world, 30000);
-    cr_assert(drain().drained == 2);
+    cr_assert(drain(&s).drained == 2);
     in_ledger(&id);
 }
 
@@ -282,7 +244,7 @@ Test(buffered, what_is_written_twice_is_there_once_with_everything)
     write_and_die(&id);
     expect(change(&s, &id, tags("\1b")), OUTCOME_OK);
     world_advance(&s.world, 30000);
-    drain();
+    drain(&s);
     struct asked got = in_ledger(&id);
     cr_assert(bytes_eq(got.rows.rows[0]->tags, bytes_str("\1a\1b")));
 }
@@ -330,7 +292,7 @@ Test(buffered, a_run_that_failed_has_no_key_although_its_entry_has)
     struct run_id fresh = id_of(&second);
     cr_assert(!run_id_eq(&id, &fresh));
     world_advance(&s.world, 30000);
-    cr_assert(drain().aliased == 0);
+    cr_assert(drain(&s).aliased == 0);
     struct asked third = expect(ask(&s, args), OUTCOME_CACHED);
     struct run_id same = id_of(&third);
     cr_assert(run_id_eq(&fresh, &same));
@@ -374,7 +336,7 @@ Test(buffered, a_second_id_becomes_an_alias_with_all_that_was_done_to_it)
     expect(change(&s, &alias, increment()), OUTCOME_OK);
     struct run_id canonical = put_behind("k");
     expect(change(&s, &canonical, tags("\1b")), OUTCOME_OK);
-    cr_assert(drain().aliased == 1);
+    cr_assert(drain(&s).aliased == 1);
     struct asked by_alias = in_ledger(&alias), by_id = in_ledger(&canonical);
     struct run *a = by_alias.rows.rows[0], *b = by_id.rows.rows[0];
     cr_assert(run_id_eq(&a->id, &canonical) && run_id_eq(&a->canonical, &canonical));
@@ -394,7 +356,7 @@ Test(buffered, lists_have_both_newest_first_and_nothing_twice)
         snprintf(key, sizeof key, "k%d", i);
         buffered_run(key);
     }
-    drain();
+    drain(&s);
     world_advance(&s.world, 2);
     for (int i = 0; i < 3; i++) expect(trigger(&s, "", "1"), OUTCOME_OK);
     world_advance(&s.world, 1);
@@ -427,7 +389,7 @@ Test(buffered, a_rate_is_kept_and_made_use_of)
     static const int64_t rates[] = { 3, 70, 600 };
     for (unsigned i = 0; i < 1000; i++) buffered_run("");
     for (size_t i = 0; i < sizeof rates / sizeof rates[0]; i++) {
-        int64_t drained = (int64_t)drain_for(1000, rates[i]).drained;
+        int64_t drained = (int64_t)drain_for(&s, 1000, rates[i]).drained;
         cr_assert(drained <= rates[i], "%lld at %lld a second",
                   (long long)drained, (long long)rates[i]);
         cr_assert(drained >= rates[i] - 1 - rates[i] / 20, "%lld at %lld a second",
@@ -443,7 +405,7 @@ Test(buffered, a_ledger_that_is_late_gets_no_more_than_the_rate)
     for (unsigned i = 0; i < 500; i++) buffered_run("");
     s.store = faulty_open(s.store, &s.world.env);
     faulty_set(s.store, VERB_RUN_PUT, FAULT_HOLD, FAULTY_ALWAYS);
-    struct engine *drainer = drainer_open(RATE);
+    struct engine *drainer = drainer_open(&s, RATE);
     world_advance(&s.world, 3000);
     unsigned sent = faulty_count(s.store, VERB_RUN_PUT);
     cr_assert(sent > 0 && sent <= RATE, "%u", sent);
@@ -455,7 +417,7 @@ Test(buffered, a_ledger_that_is_late_gets_no_more_than_the_rate)
     world_advance(&s.world, 1100);
     unsigned later = faulty_count(s.store, VERB_RUN_PUT) - sent;
     cr_assert(later >= RATE / 2 && later <= RATE + RATE / 10, "it goes on: %u", later);
-    drainer_close(drainer);
+    drainer_close(&s, drainer);
 }
 
 Test(buffered, an_entry_that_cannot_be_read_becomes_a_failed_run)
@@ -473,7 +435,7 @@ Test(buffered, an_entry_that_cannot_be_read_becomes_a_failed_run)
     cr_assert(!op->err.code && op->out.outcome == OUTCOME_OK);
     op_free(op);
     buffer_ask_clear(&accept);
-    struct run_stats stats = drain();
+    struct run_stats stats = drain(&s);
     cr_assert(stats.parked == 1, "%llu", (unsigned long long)stats.parked);
     struct asked got = in_ledger(&id);
     cr_assert(got.rows.rows[0]->state == RUN_FAILED && got.rows.rows[0]->error.len > 0);

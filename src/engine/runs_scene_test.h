@@ -72,6 +72,44 @@ static inline void scene_close(struct scene *s)
     shown_lists = NULL;
 }
 
+/* A drainer in a process of its own; rate 0: as many as it can. */
+static inline struct engine *drainer_open(struct scene *s, int64_t rate)
+{
+    struct engine_config config = ENGINE_CONFIG_INIT;
+    struct runs_config runs = RUNS_CONFIG_INIT;
+    struct engine *drainer;
+    struct err err;
+    config.sweep_ms = 0;
+    config.runs = &runs;
+    runs.drains = true;
+    runs.drain_rate = rate;
+    cr_assert(engine_open(s->store, &s->world.env, &config, &drainer, &err) == 0);
+    return drainer;
+}
+
+static inline struct run_stats drainer_close(struct scene *s, struct engine *drainer)
+{
+    struct run_stats stats = engine_run_stats(drainer);
+    engine_stop(drainer);
+    world_settle(&s->world);
+    cr_assert(engine_idle(drainer));
+    engine_free(drainer);
+    return stats;
+}
+
+static inline struct run_stats drain_for(struct scene *s, int64_t ms, int64_t rate)
+{
+    struct engine *drainer = drainer_open(s, rate);
+    world_advance(&s->world, ms);
+    return drainer_close(s, drainer);
+}
+
+/* Until nothing is left. */
+static inline struct run_stats drain(struct scene *s)
+{
+    return drain_for(s, 1500, 0);
+}
+
 static inline void asked_done(struct run_call *call, void *ctx)
 {
     struct asked *a = ctx;

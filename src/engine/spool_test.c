@@ -121,7 +121,7 @@ static void drain_over(uint64_t drained, const struct err *err, void *ctx)
     d->error = err->code;
 }
 
-static uint64_t drain(void)
+static uint64_t drain_here(void)
 {
     struct drained d = { 0 };
     struct err err;
@@ -227,7 +227,7 @@ Test(spool, what_was_put_there_for_it_is_drained_onto_itself)
     struct asked a = expect(trigger(&s, "k", "{\"n\":[]}"), OUTCOME_OK);
     struct run_id id = id_of(&a);
     cr_assert(!a.buffered);
-    cr_assert(drain() == 2 && engine_run_stats(s.engine).aliased == 0);
+    cr_assert(drain_here() == 2 && engine_run_stats(s.engine).aliased == 0);
     expect_whole(&id, "k");
 }
 
@@ -242,7 +242,7 @@ Test(spool, neither_spool_nor_ledger_is_not_nothing)
     world_advance(&s.world, 60000);
     cr_assert(a.finished == 1 && a.error == ERR_AMBIGUOUS, "%s", err_name(a.error));
     faulty_heal(ledger);
-    cr_assert(drain() == 2);
+    cr_assert(drain_here() == 2);
     expect(trigger(&s, "k", "1"), OUTCOME_CACHED);
 }
 
@@ -253,7 +253,7 @@ Test(spool, what_is_drained_leaves_it)
     struct run_id id = buffered_run("k");
     cr_assert(spooled() == 2);
     cr_assert(engine_run_stats(s.engine).spool_oldest_ms >= 1000);
-    drain();
+    drain_here();
     look_around();
     cr_assert(spooled() == 0 && reaccepted() == 0);
     cr_assert(engine_run_stats(s.engine).spool_oldest_ms == 0);
@@ -263,13 +263,13 @@ Test(spool, what_is_drained_leaves_it)
 /* While the buffer remembers that it was written, the ledger is not asked for it. */
 Test(spool, what_is_drained_soon_is_looked_for_once)
 {
-    drain();
+    drain_here();
     world_advance(&s.world, 3900);
     buffered_run("k");
     unsigned asked = faulty_count(buffer, VERB_ENTRY_GET);
     unsigned at_ledger = faulty_count(ledger, VERB_RUN_GET);
     world_advance(&s.world, 300); /* it comes by, but not for one so young */
-    drain();
+    drain_here();
     world_advance(&s.world, 20000);
     cr_assert(spooled() == 0);
     cr_assert(faulty_count(buffer, VERB_ENTRY_GET) == asked + 1);
@@ -288,7 +288,7 @@ Test(spool, a_backlog_is_looked_at_slowly_and_is_back_at_once)
     flush();
     world_advance(&s.world, 2500); /* to the end, and from the oldest on */
     cr_assert(reaccepted() == 5 * MANY + 1, "%llu", (unsigned long long)reaccepted());
-    cr_assert(drain() == 5 * MANY + 1);
+    cr_assert(drain_here() == 5 * MANY + 1);
     world_advance(&s.world, 2000);
     cr_assert(spooled() == 0);
 }
@@ -298,7 +298,7 @@ Test(spool, what_waits_stays_in_it_and_is_not_accepted_twice)
     buffered_run("k");
     world_advance(&s.world, 120000);
     cr_assert(spooled() == 2 && reaccepted() == 0);
-    cr_assert(drain() == 2);
+    cr_assert(drain_here() == 2);
 }
 
 Test(spool, what_was_lost_is_accepted_again)
@@ -317,7 +317,7 @@ Test(spool, what_was_lost_is_accepted_again)
     struct asked again = expect(trigger(&s, "k0", "{\"n\":[]}"), OUTCOME_CACHED);
     struct run_id same = id_of(&again);
     cr_assert(again.buffered && run_id_eq(&ids[0], &same));
-    cr_assert(drain() == MANY + 1);
+    cr_assert(drain_here() == MANY + 1);
     for (unsigned i = 0; i < MANY; i++) {
         snprintf(key, sizeof key, "k%u", i);
         expect_whole(&ids[i], key);
@@ -330,7 +330,7 @@ Test(spool, what_was_lost_is_accepted_again)
 Test(spool, what_was_drained_before_the_flush_is_not)
 {
     struct run_id id = buffered_run("k");
-    drain();
+    drain_here();
     flush();
     look_around();
     cr_assert(reaccepted() == 0 && spooled() == 0);
@@ -341,7 +341,7 @@ Test(spool, a_settle_that_fails_is_made_up_for)
 {
     faulty_set(spool, VERB_SETTLE, FAULT_REFUSE, FAULTY_ALWAYS);
     buffered_run("k");
-    drain();
+    drain_here();
     world_advance(&s.world, 2000);
     cr_assert(spooled() == 2);
     faulty_heal(spool);
@@ -357,7 +357,7 @@ Test(spool, it_is_found_again_by_the_next_process)
     start();
     world_advance(&s.world, 2000);
     cr_assert(reaccepted() == 2);
-    cr_assert(drain() == 2);
+    cr_assert(drain_here() == 2);
     expect_whole(&id, "k");
 }
 
@@ -406,7 +406,7 @@ Test(spool, a_key_that_was_taken_meanwhile_makes_an_alias)
     cr_assert(!run_id_eq(&first, &second));
     look_around();
     cr_assert(reaccepted() == 2);
-    cr_assert(drain() == 3 && engine_run_stats(s.engine).aliased == 1);
+    cr_assert(drain_here() == 3 && engine_run_stats(s.engine).aliased == 1);
     struct run_id a = in_ledger(&first).rows.rows[0]->id;
     struct run_id b = in_ledger(&second).rows.rows[0]->id;
     cr_assert(run_id_eq(&a, &b));
@@ -419,7 +419,7 @@ Test(spool, what_was_changed_in_the_buffer_is_not_kept)
     expect(change(&s, &id, cancel), OUTCOME_OK);
     flush();
     look_around();
-    drain();
+    drain_here();
     cr_assert(in_ledger(&id).rows.rows[0]->state == RUN_QUEUED);
 }
 
@@ -450,7 +450,7 @@ Test(spool, while_the_buffer_is_away_nothing_is_decided)
     faulty_heal(buffer);
     world_advance(&s.world, 6000);
     cr_assert(reaccepted() == 2);
-    drain();
+    drain_here();
     expect_whole(&id, "k");
 }
 
@@ -464,7 +464,7 @@ Test(spool, while_the_ledger_is_away_nothing_is_accepted_again)
     faulty_heal(ledger);
     world_advance(&s.world, 6000);
     cr_assert(reaccepted() == 2);
-    drain();
+    drain_here();
     expect_whole(&id, "k");
 }
 
@@ -475,7 +475,7 @@ Test(spool, an_accept_whose_answer_is_lost_is_repeated)
     faulty_set(buffer, VERB_ACCEPT, FAULT_LOSE_ANSWER, 2);
     look_around();
     cr_assert(faulty_count(buffer, VERB_ACCEPT) >= 4);
-    cr_assert(drain() == 2);
+    cr_assert(drain_here() == 2);
     expect_whole(&id, "k");
     look_around();
     cr_assert(spooled() == 0);
@@ -498,7 +498,7 @@ Test(spool, an_entry_that_cannot_be_read_is_accepted_again_all_the_same)
     op_free(op);
     flush();
     look_around();
-    drain();
+    drain_here();
     cr_assert(in_ledger(&id).rows.rows[0]->state == RUN_FAILED);
 }
 
@@ -529,7 +529,7 @@ static void forget(const char *redis)
     room_clear(&s.world.rooms[0]);
     world_advance(&s.world, 1100);
     cr_assert(reaccepted() == 2, "%llu", (unsigned long long)reaccepted());
-    cr_assert(drain() == 2);
+    cr_assert(drain_here() == 2);
     expect_whole(&id, "k");
     scene_close(&s);
 }
