@@ -29,7 +29,7 @@ const { values: options, positionals } = parseArgs({
     json: { type: "string" },
     rounds: { type: "string", default: "3" },
     seconds: { type: "string", default: "0.4" },
-    fill: { type: "string", default: "20" },
+    fill: { type: "string", default: "55" },
   },
 });
 const [build, only] = positionals;

@@ -228,7 +228,7 @@ async function stormRows() {
   servers.psql(`DROP TRIGGER bench_see ON ${runsTable()}`);
   const what = `storm: ${storm.rate.toLocaleString("en-US")} triggers/s for ${storm.seconds} s`;
   const notes = { ...told, rows_when_it_ended: atEnd, backlog_drained_in_s: took };
-  report.add({ name: "storm_p99", what: `${what}, p99`, unit: "ms", ours: [told.p99_ms], target: { atMost: 50 }, notes, binds: "what redis-server accepts a second" });
+  report.add({ name: "storm_p99", what: `${what}, p99`, unit: "ms", ours: [told.p99_ms], target: { atMost: 50 }, notes, binds: "what two processors do for the load, the daemon and both servers" });
   report.add({ name: "storm_p50", what: "storm: median", unit: "ms", ours: [told.p50_ms] });
   report.add({ name: "storm_written", what: "storm: written by the slow ledger meanwhile", unit: "rows", ours: [atEnd] });
   report.add({ name: "storm_most", what: "storm: most rows in any second", unit: "rows", ours: [most], target: { atMost: storm.drainRate } });
