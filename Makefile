@@ -139,6 +139,7 @@ $(BUILD)/tests/$(1): $$(call obj,$$(wildcard tests/$(1)/*.c)) $$(support_obj) $$
 	$$(Q)$$(CC) $$(LDFLAGS_ALL) $$(filter %.o,$$^) $$(daemon_lib) $$(internal) $$(LIBS) $$(CLI_LIBS) $(2) -o $$@
 endef
 $(eval $(call suite,conform,))
+$(eval $(call suite,cases,))
 $(BUILD)/tests/conform $(BUILD)/tests/unit: $(call obj,tests/cases/main.c)
 $(eval $(call suite,model,))
 $(eval $(call suite,schedule,))

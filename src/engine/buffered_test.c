@@ -390,8 +390,8 @@ Test(buffered, a_rate_is_kept_and_made_use_of)
     for (unsigned i = 0; i < 1000; i++) buffered_run("");
     for (size_t i = 0; i < sizeof rates / sizeof rates[0]; i++) {
         int64_t drained = (int64_t)drain_for(&s, 1000, rates[i]).drained;
-        cr_assert(drained <= rates[i], "%lld at %lld a second",
-                  (long long)drained, (long long)rates[i]);
+        cr_assert(drained <= rates[i], "%lld at %lld a second", (long long)drained,
+                  (long long)rates[i]);
         cr_assert(drained >= rates[i] - 1 - rates[i] / 20, "%lld at %lld a second",
                   (long long)drained, (long long)rates[i]);
     }

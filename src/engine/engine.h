@@ -34,7 +34,7 @@ enum { ENGINE_MARKERS_MS = 5000 }; /* for those who sweep: an engine does not by
 #define ENGINE_CONFIG_INIT                                                                     \
     {                                                                                          \
         .value_bytes_max = VALUE_BYTES_MAX_DEFAULT, .waiters_max = 100000,                     \
-        .patience_ms = 5000, .sweep_ms = 60000                                                  \
+        .patience_ms = 5000, .sweep_ms = 60000                                                 \
     }
 
 struct engine_stats {

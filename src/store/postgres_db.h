@@ -170,7 +170,7 @@ void pgdb_close(struct pgdb *db); /* takes half-built ones */
  * as much: one that writes is not cut short because others took long. */
 int pgdb_begin(struct pgdb *db, struct err *reterr);
 bool pgdb_late(const struct pgdb *db);
-enum { PG_ROUNDS_MIN = 3 }; /* one that took long was not beaten by others: they are late after so many */
+enum { PG_ROUNDS_MIN = 3 }; /* before it is: one slow round is not a race that was lost */
 int64_t pgdb_now_ms(void); /* monotonic */
 
 /* One statement, one transaction, one round trip. */

@@ -286,7 +286,8 @@ static bool exec_together(struct pgruns *s, struct op **ops, size_t count)
     steps_make(s, ops, count);
     int r = pgdb_begin(s->db, &err);
     if (!r) r = first_round(s, &err);
-    for (int n = 1; r > 0 && (n < PG_ROUNDS_MIN || !pgdb_late(s->db)); n++) r = round_of(s, &err);
+    for (int n = 1; r > 0 && (n < PG_ROUNDS_MIN || !pgdb_late(s->db)); n++)
+        r = round_of(s, &err);
     if (r < 0 && s->db->failed == PG_BAD_OP && count > 1) return false;
     if (r > 0) {
         s->db->failed = PG_REFUSED;

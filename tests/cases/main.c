@@ -195,7 +195,8 @@ static void show_output(int fd)
     char line[2000];
     if (!file) abort();
     rewind(file);
-    while (fgets(line, sizeof line, file)) printf("# %s%s", line, strchr(line, '\n') ? "" : "\n");
+    while (fgets(line, sizeof line, file))
+        printf("# %s%s", line, strchr(line, '\n') ? "" : "\n");
     fclose(file);
 }
 
@@ -210,16 +211,22 @@ static void finish(struct job *job, int status, bool late)
         ssize_t n = pread(job->output, reason, sizeof reason - 1, 0);
         reason[n > 0 ? n : 0] = '\0';
     }
-    printf("%s %u - %s::%s", ok ? "ok" : "not ok", ++number, job->test->category, job->test->name);
-    if (skipped) printf(" # SKIP %s", reason);
-    else printf(" (%.2f s)", seconds);
+    printf("%s %u - %s::%s", ok ? "ok" : "not ok", ++number, job->test->category,
+           job->test->name);
+    if (skipped)
+        printf(" # SKIP %s", reason);
+    else
+        printf(" (%.2f s)", seconds);
     printf("\n");
     if (ok) {
         close(job->output);
     } else {
-        if (late) printf("# not through after %.0f s\n", job->timeout);
-        else if (WIFSIGNALED(status)) printf("# %s\n", strsignal(WTERMSIG(status)));
-        else if (WEXITSTATUS(status) != 1) printf("# status %d\n", WEXITSTATUS(status));
+        if (late)
+            printf("# not through after %.0f s\n", job->timeout);
+        else if (WIFSIGNALED(status))
+            printf("# %s\n", strsignal(WTERMSIG(status)));
+        else if (WEXITSTATUS(status) != 1)
+            printf("# status %d\n", WEXITSTATUS(status));
         show_output(job->output);
     }
     fflush(stdout);
@@ -269,11 +276,16 @@ static bool parse(int argc, char **argv, const char **filter, long *processes, b
                                              { NULL, 0, NULL, 0 } };
     int option;
     while ((option = getopt_long(argc, argv, "lf:t:j:", options, NULL)) != -1) {
-        if (option == 'l') *list = true;
-        else if (option == 'f') *filter = optarg;
-        else if (option == 't') default_timeout = atof(optarg);
-        else if (option == 'j') *processes = atol(optarg);
-        else return false;
+        if (option == 'l')
+            *list = true;
+        else if (option == 'f')
+            *filter = optarg;
+        else if (option == 't')
+            default_timeout = atof(optarg);
+        else if (option == 'j')
+            *processes = atol(optarg);
+        else
+            return false;
     }
     return optind == argc && *processes > 0 && *processes <= JOBS_MAX && default_timeout > 0;
 }
@@ -285,7 +297,8 @@ int main(int argc, char **argv)
     bool list = false;
     if (processes > JOBS_MAX) processes = JOBS_MAX;
     if (!parse(argc, argv, &filter, &processes, &list)) {
-        fprintf(stderr, "usage: %s [--list] [--filter SUITE/TEST] [--timeout SECONDS] [-j PROCESSES]\n",
+        fprintf(stderr,
+                "usage: %s [--list] [--filter SUITE/TEST] [--timeout SECONDS] [-j PROCESSES]\n",
                 argv[0]);
         return 2;
     }

@@ -61,7 +61,7 @@ struct store *world_open_again(struct world *w, const char *name);
 void world_close(struct world *w, struct store *s); /* lets it become idle first */
 
 void world_advance(struct world *w, int64_t ms); /* both clocks, turning the loop on the way */
-void world_sleep(struct world *w, int64_t ms); /* both clocks, at once: a year of timers takes a while */
+void world_sleep(struct world *w, int64_t ms);   /* both clocks, at once; timers are late */
 void world_settle(struct world *w); /* turns until nothing more is due now, or owed to us */
 /* Real time passes until the counter is not 0: for word that nobody owes us. */
 void world_await(struct world *w, const unsigned *counter);
