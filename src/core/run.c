@@ -23,13 +23,41 @@ static void put_digits(uint64_t high, uint64_t low, char *out)
     }
 }
 
-void run_id_make(int64_t now_ms, const uint8_t random[10], struct run_id *ret_id)
+void run_id_make(int64_t now_ms, const uint8_t random[RUN_ID_RANDOM_BYTES],
+                 struct run_id *ret_id)
 {
     uint64_t high = (uint64_t)now_ms << 16 | (uint64_t)random[0] << 8 | random[1], low = 0;
     for (int i = 2; i < 10; i++) low = low << 8 | random[i];
     memcpy(ret_id->text, "run_", 4);
     put_digits(high, low, ret_id->text + 4);
     ret_id->text[RUN_ID_BYTES] = '\0';
+}
+
+/* Adds a number of so many bytes, and one; false: it does not fit. */
+static bool add_up(uint8_t sum[RUN_ID_RANDOM_BYTES], const uint8_t *add, int bytes)
+{
+    unsigned carry = 1;
+    for (int i = RUN_ID_RANDOM_BYTES - 1; i >= 0; i--) {
+        int from = i - (RUN_ID_RANDOM_BYTES - bytes);
+        carry += sum[i] + (from >= 0 ? add[from] : 0u);
+        sum[i] = (uint8_t)carry;
+        carry >>= 8;
+    }
+    return carry == 0;
+}
+
+/* A clock that was set back is waited for, unless that would take long. The step up is random: ids are
+ * hard to guess, whoever knows the one before. */
+void run_ids_next(struct run_ids *ids, int64_t now_ms,
+                  const uint8_t random[RUN_ID_RANDOM_BYTES], struct run_id *ret_id)
+{
+    enum { SET_BACK_MS_MAX = 60000, STEP_BYTES = 6 };
+    bool later = now_ms > ids->last_ms || now_ms < ids->last_ms - SET_BACK_MS_MAX;
+    if (later || !add_up(ids->last, random, STEP_BYTES)) {
+        ids->last_ms = later ? now_ms : ids->last_ms + 1;
+        memcpy(ids->last, random, sizeof ids->last);
+    }
+    run_id_make(ids->last_ms, ids->last, ret_id);
 }
 
 int64_t run_id_ms(const struct run_id *id)

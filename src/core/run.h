@@ -87,8 +87,19 @@ struct run {
 
 /* ---- ids ---- */
 
+enum { RUN_ID_RANDOM_BYTES = 10 };
+
 /* Time-ordered: milliseconds since 1970, then 80 random bits. */
-void run_id_make(int64_t now_ms, const uint8_t random[10], struct run_id *ret_id);
+void run_id_make(int64_t now_ms, const uint8_t random[RUN_ID_RANDOM_BYTES],
+                 struct run_id *ret_id);
+
+/* Ids of one process, each above the last: runs of one millisecond are in order, too. */
+struct run_ids {
+    int64_t last_ms;
+    uint8_t last[RUN_ID_RANDOM_BYTES];
+};
+void run_ids_next(struct run_ids *ids, int64_t now_ms,
+                  const uint8_t random[RUN_ID_RANDOM_BYTES], struct run_id *ret_id);
 /* Exactly as made; lower case is taken, too. False: it is none. */
 bool run_id_parse(struct bytes text, struct run_id *ret_id);
 /* When it was made, as it says. */

@@ -345,7 +345,7 @@ struct run_verdict rules_run_lease(const struct run *stored, const struct token 
 
 /* ---- a run that is new to the ledger ---- */
 
-static bool is_same(const struct run *a, const struct run *b)
+bool run_is_same(const struct run *a, const struct run *b)
 {
     return bytes_eq(a->task, b->task) && bytes_eq(a->key, b->key) &&
            bytes_eq(a->fingerprint, b->fingerprint);
@@ -357,7 +357,8 @@ enum run_put rules_run_put(const struct run *by_id, const struct run *by_key,
     bool wants_key = incoming->key_held && incoming->key.len && now_ms < incoming->key_until_ms;
     if (by_id && drains) return PUT_SAME;
     if (by_id)
-        return by_id->canonical.text[0] || is_same(by_id, incoming) ? PUT_SAME : PUT_MISMATCH;
+        return by_id->canonical.text[0] || run_is_same(by_id, incoming) ? PUT_SAME
+                                                                        : PUT_MISMATCH;
     if (!wants_key || !by_key) return PUT_INSERT;
     if (!run_holds_key(by_key, now_ms)) return PUT_INSERT;
     if (drains) return PUT_ALIAS;

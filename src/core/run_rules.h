@@ -87,6 +87,9 @@ enum run_put {
     PUT_ALIAS, /* it was acknowledged before anybody knew of the other: it becomes its alias */
 };
 
+/* Task, key and payload: is it what was asked for, once more? */
+bool run_is_same(const struct run *a, const struct run *b);
+
 /* `by_id`: what has this id, or what the id is an alias of (then by_id->canonical is set);
  * `by_key`: who has its key, live or not; both may be NULL. `drains`: it comes from the buffer. */
 enum run_put rules_run_put(const struct run *by_id, const struct run *by_key,

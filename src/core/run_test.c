@@ -58,6 +58,42 @@ Test(run_id, sorts_by_time)
     }
 }
 
+Test(run_id, those_of_one_process_are_in_order_whatever_the_clock_does)
+{
+    struct run_ids ids = { 0 };
+    struct run_id last, next;
+    uint8_t high[RUN_ID_RANDOM_BYTES], low[RUN_ID_RANDOM_BYTES] = { 0 };
+    memset(high, 0xff, sizeof high);
+    const int64_t times[] = { 1000, 1000, 1000, 999, 1, 1000, 1001, 1001, 1001 };
+    run_ids_next(&ids, 1000, low, &last);
+    for (size_t i = 0; i < sizeof times / sizeof times[0]; i++) {
+        run_ids_next(&ids, times[i], i % 3 ? low : high, &next);
+        cr_expect(memcmp(last.text, next.text, RUN_ID_BYTES) < 0, "%zu", i);
+        last = next;
+    }
+}
+
+Test(run_id, what_does_not_fit_into_a_millisecond_goes_into_the_next)
+{
+    struct run_ids ids = { 0 };
+    struct run_id last, next;
+    uint8_t high[RUN_ID_RANDOM_BYTES], low[RUN_ID_RANDOM_BYTES] = { 0 };
+    memset(high, 0xff, sizeof high);
+    run_ids_next(&ids, 1000, high, &last);
+    run_ids_next(&ids, 1000, low, &next);
+    cr_expect(run_id_ms(&next) == 1001 && memcmp(last.text, next.text, RUN_ID_BYTES) < 0);
+}
+
+Test(run_id, a_clock_that_was_far_ahead_is_not_followed_for_ever)
+{
+    struct run_ids ids = { 0 };
+    struct run_id id;
+    uint8_t random[RUN_ID_RANDOM_BYTES] = { 0 };
+    run_ids_next(&ids, INT64_C(4000000000000), random, &id);
+    run_ids_next(&ids, INT64_C(1700000000000), random, &id);
+    cr_expect(run_id_ms(&id) == INT64_C(1700000000000));
+}
+
 Test(run_id, what_is_none)
 {
     static const char *const table[] = {

@@ -67,6 +67,7 @@ static void finish(struct run_call *c)
 {
     CHECK(!c->finished);
     buffered_leave(c);
+    resolve_leave(c);
     timer_stop(c->engine->loop, &c->timer);
     c->finished = true;
     c->out.degraded = c->degraded;
@@ -406,6 +407,7 @@ int runs_init(struct engine *e)
     list_init(&r->calls);
     list_init(&r->finished);
     task_init(&r->tell, tell);
+    looks_init(r);
     uint64_t seed[2] = { rng_u64(e->rng), rng_u64(e->rng) };
     if (map_init(&r->turns, turn_place, seed)) return ERR_NOMEM;
     int code = bursts_init(r);
@@ -436,6 +438,7 @@ void runs_fini(struct engine *e)
     struct runs *r = e->runs;
     if (!r) return;
     task_stop(&r->tell);
+    looks_fini(r);
     drainer_fini(r);
     spool_fini(r);
     overrides_fini(r);

@@ -2,7 +2,7 @@
  *
  * A trigger:
  *
- *   check --> claim (coord alone) --claimed--> resolve the key (ledger, then buffer) --nobody--> gate
+ *   check --> claim (coord alone) --claimed--> resolve the key (buffer, then ledger) --nobody--> gate
  *               |     ^   |                       |                                   |       |
  *               |     |   '-cached: a hint--------'--live: CACHED, or MISMATCH        passes  diverted
  *               |     '-- a hint to nothing is dropped, at most 5 times               |       |

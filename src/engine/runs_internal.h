@@ -2,6 +2,7 @@
  *
  *   runs.c       a call: checked, copied, told; ops on its behalf
  *   trigger.c    the way of a trigger
+ *   resolve.c    who has its key
  *   burst.c      the gate: questions of one turn are one question
  *   buffered.c   runs that may be in the buffer: get, list, change, reset, replay
  *   work.c       leases, and waiting for something to be due
@@ -27,6 +28,7 @@ struct trigger {
     uint8_t scope[1 + ENV_BYTES_MAX];
     char name[CLAIM_NAME_BYTES + 1];
     struct key key;       /* of the claim; empty: it needs none */
+    bool named;           /* the id is the caller's */
     bool by_id;           /* what must happen once is the id: there is no key */
     bool owns;            /* the claim is ours */
     enum outcome claimed; /* what the claim said; 0: it was not asked */
@@ -72,8 +74,9 @@ struct run_call {
     bool written;           /* the buffer said that the ledger has it */
     bool cleared;           /* RESET: an entry had the key */
     struct map_node turn;   /* CHANGE: in runs->turns, by place: one at a time in the buffer */
-    struct list behind;     /* CHANGE: struct run_call, whose turn comes after it */
-    struct link in_line;    /* behind another change; LEASE: in a line */
+    struct list behind;  /* CHANGE: struct run_call, whose turn comes after it; TRIGGER: those
+                             * who are told what it finds */
+    struct link in_line; /* behind another change or trigger; LEASE: in a line */
     bool has_turn;
     struct run_call_ask forward; /* to a daemon ... */
     struct op *forwarded;        /* ... and under way; NULL: it is not */
@@ -90,7 +93,10 @@ struct runs {
     struct runs_config config;
     struct list calls, finished; /* struct run_call */
     struct task tell;
-    struct map turns;            /* changes to runs that may be buffered */
+    struct run_ids ids;
+    struct map turns;       /* changes to runs that may be buffered */
+    struct run_call *looks; /* a trigger whose look was asked for in this turn; NULL: none */
+    struct task look_closes;
     struct map bursts;           /* struct burst, by env */
     struct list weighted;        /* struct burst, those whose weight is not 1 */
     struct map lines;            /* struct line, by env and queue */
@@ -149,6 +155,25 @@ void trigger_fill_id(struct run_call *c);
 int trigger_claim_key(struct run_call *c, struct bytes task, struct bytes key,
                       struct err *reterr);
 void trigger_like(struct run_call *c, const struct run *run); /* REPLAY: a new one */
+bool trigger_is_once(const struct run_call *c);
+bool trigger_has_gate(const struct run_call *c);
+int64_t trigger_left_ms(const struct run_call *c); /* to wait for somebody else */
+void trigger_claim(struct run_call *c);
+/* What resolving comes to: a run has the key, or the id; it has the id, and is about something else;
+ * nobody has it; nobody knows. */
+void trigger_meet(struct run_call *c, const struct run *run, bool buffered);
+void trigger_other(struct run_call *c, const struct run *run, bool buffered);
+void trigger_nobody(struct run_call *c);
+void trigger_timed_out(struct run_call *c);
+void trigger_fail(struct run_call *c, const struct err *err);
+
+/* ---- resolve.c ---- */
+
+void looks_init(struct runs *r);
+void looks_fini(struct runs *r);
+void resolve(struct run_call *c);
+void resolve_in_ledger(struct run_call *c); /* the buffer was asked, or is not to be */
+void resolve_leave(struct run_call *c);     /* it ends: nobody is left behind it */
 
 /* ---- burst.c ---- */
 

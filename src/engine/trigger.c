@@ -1,16 +1,11 @@
-/* trigger.c - the way of a trigger; see the picture in runs.h.
+/* trigger.c - the way of a trigger; see the picture in runs.h. Who has its key is found out in resolve.c.
  *
  * What must happen once is the key or, without one, the id that the caller chose. Who triggers the
  * same at once waits for one claim at coord, which is only there for speed and for one answer across
  * two stores: the ledger's unique key decides, and without coord everything goes to the ledger.
  *
  * The key is resolved under the claim, not before it: what is found then cannot be outdated by a
- * claim that is granted later, and one look serves both. The buffer is asked before the ledger: what
- * a drainer moves in between is found at its end. What is found there is looked up in the ledger, too:
- * a drainer that died may have put it there. What a claim was answered with is a hint; the
- * run itself is looked up. A hint that leads nowhere (its run has FAILED, its key has expired or was
- * reset, coord remembers what was lost) is dropped if it still is what was seen, and the claim is tried
- * again.
+ * claim that is granted later, and one look serves both.
  *
  * If the buffer cannot take what was diverted, the ledger does, under the same id: should the buffer
  * have it after all, it is the same run when it is drained.
@@ -23,10 +18,7 @@
 #include "base/text.h"
 #include "engine/runs_internal.h"
 
-enum {
-    ROUNDS_MAX = 5,
-    RANDOM_BYTES = 10,
-};
+enum { ROUNDS_MAX = 5 };
 
 #define CLAIM_LEASE_MS LEASE_MS_DEFAULT
 #define HINT_MS INT64_C(30000)
@@ -34,8 +26,6 @@ enum {
  * ledger and an accept on the short way is met there, if that was not longer ago than this. */
 #define LOOK_MS_MAX INT64_C(10000)
 
-static void claim(struct run_call *c);
-static void resolve(struct run_call *c);
 static void put(struct run_call *c);
 static void accept(struct run_call *c);
 
@@ -43,10 +33,10 @@ static void accept(struct run_call *c);
 
 void trigger_fill_id(struct run_call *c)
 {
-    uint8_t random[RANDOM_BYTES];
+    uint8_t random[RUN_ID_RANDOM_BYTES];
     struct engine *e = c->engine;
     e->rng->fill(e->rng, random, sizeof random);
-    run_id_make(wall_ms(e), random, &c->args.run.id);
+    run_ids_next(&e->runs->ids, wall_ms(e), random, &c->args.run.id);
 }
 
 /* Everything that the caller did not say. */
@@ -73,8 +63,9 @@ int trigger_make(struct run_call *c, struct err *reterr)
     struct run *r = &c->args.run;
     if (c->args.delay_ms > DURATION_MS_MAX || c->args.key_ms > DURATION_MS_MAX)
         return err_set(reterr, ERR_LIMIT, "a delay or a key's time is longer than ten years");
-    t->by_id = r->id.text[0] && !r->key.len;
-    if (!r->id.text[0]) trigger_fill_id(c);
+    t->named = r->id.text[0];
+    t->by_id = t->named && !r->key.len;
+    if (!t->named) trigger_fill_id(c);
     fill_run(c, wall_ms(c->engine));
     int code = run_check(r, (size_t)c->engine->config.value_bytes_max, reterr);
     if (code) return code;
@@ -85,7 +76,7 @@ int trigger_make(struct run_call *c, struct err *reterr)
     return 0;
 }
 
-static bool is_once(const struct run_call *c)
+bool trigger_is_once(const struct run_call *c)
 {
     return c->trigger.by_id || c->args.run.key.len;
 }
@@ -116,7 +107,7 @@ int trigger_claim_key(struct run_call *c, struct bytes task, struct bytes key,
 static int make_claim(struct run_call *c, struct err *reterr)
 {
     const struct run *r = &c->args.run;
-    if (is_once(c))
+    if (trigger_is_once(c))
         return trigger_claim_key(c, r->task, c->trigger.by_id ? run_id_bytes(&r->id) : r->key,
                                  reterr);
     claim_scope(c);
@@ -153,13 +144,13 @@ static void end_failed(struct run_call *c)
     run_fail(c, c->err.code, c->err.text);
 }
 
-static void fail_with(struct run_call *c, const struct err *err)
+void trigger_fail(struct run_call *c, const struct err *err)
 {
     if (!c->canceled) c->err = *err;
     release_then(c, end_failed);
 }
 
-static void end_timed_out(struct run_call *c)
+void trigger_timed_out(struct run_call *c)
 {
     c->engine->runs->stats.claim_timeouts++;
     run_finish(c, OUTCOME_TIMED_OUT);
@@ -219,7 +210,7 @@ static void found(struct run_call *c, const struct run *run, bool buffered, bool
     if (created) t->maybe = true; /* whatever fails from now on: it is there */
     run_rows_clear(&c->out.rows);
     if (run_rows_add(&c->out.rows, run)) {
-        fail_with(c, &(struct err){ ERR_NOMEM, "out of memory for the answer" });
+        trigger_fail(c, &(struct err){ ERR_NOMEM, "out of memory for the answer" });
         return;
     }
     if (created && !buffered) work_ring(c->engine, run->env, run->queue);
@@ -239,16 +230,24 @@ static void found(struct run_call *c, const struct run *run, bool buffered, bool
     blob_unref(id);
 }
 
+void trigger_other(struct run_call *c, const struct run *run, bool buffered)
+{
+    if (c->args.mismatch_returns)
+        found(c, run, buffered, false);
+    else
+        release_then(c, end_mismatch);
+}
+
 /* A run has the key, or the id. Is it the one that is asked for? */
-static void meet(struct run_call *c, const struct run *run, bool buffered)
+void trigger_meet(struct run_call *c, const struct run *run, bool buffered)
 {
     const struct run *mine = &c->args.run;
     bool same =
         bytes_eq(run->fingerprint, mine->fingerprint) && bytes_eq(run->task, mine->task);
-    if (same || c->args.mismatch_returns)
+    if (same)
         found(c, run, buffered, false);
     else
-        release_then(c, end_mismatch);
+        trigger_other(c, run, buffered);
 }
 
 /* ---- the ledger ---- */
@@ -256,7 +255,7 @@ static void meet(struct run_call *c, const struct run *run, bool buffered)
 static void lost_the_claim(struct run_call *c)
 {
     c->trigger.claimed = 0;
-    claim(c);
+    trigger_claim(c);
 }
 
 static void put_answered(struct run_call *c, struct op *op)
@@ -264,7 +263,7 @@ static void put_answered(struct run_call *c, struct op *op)
     struct trigger *t = &c->trigger;
     const struct run *run = c->ask.rows.count ? c->ask.rows.rows[0] : NULL;
     if (op->err.code) {
-        if (!run_may_retry(c, op->err.code, put)) fail_with(c, &op->err);
+        if (!run_may_retry(c, op->err.code, put)) trigger_fail(c, &op->err);
         return;
     }
     if (op->out.outcome == OUTCOME_LOST) { /* too late: the claim may have lapsed */
@@ -278,7 +277,7 @@ static void put_answered(struct run_call *c, struct op *op)
     else if (op->out.outcome == OUTCOME_CACHED)
         found(c, run, false, false);
     else
-        meet(c, run, false);
+        trigger_meet(c, run, false);
 }
 
 static void put(struct run_call *c)
@@ -326,7 +325,7 @@ static void accept_met(struct run_call *c)
     if (!entry || entry_run(c, entry, &run))
         put(c);
     else if (run_holds_key(&run, wall_ms(c->engine)))
-        meet(c, &run, true);
+        trigger_meet(c, &run, true);
     else
         free_key(c, entry);
 }
@@ -380,13 +379,14 @@ static void accept(struct run_call *c)
 
 static bool may_be_brief(const struct run_call *c)
 {
+    if (c->trigger.named) return false; /* its id is to be looked up, too */
     return has(c->engine, CAP_FRESH) && c->args.run.key.len && burst_is_tripped(c);
 }
 
 static void go_the_long_way(struct run_call *c)
 {
     c->trigger.brief = false;
-    claim(c);
+    trigger_claim(c);
 }
 
 static void brief_answered(struct run_call *c, struct op *op)
@@ -423,159 +423,29 @@ static void gate_answered(struct run_call *c)
         put(c);
 }
 
-static bool has_gate(const struct run_call *c)
+bool trigger_has_gate(const struct run_call *c)
 {
     if (c->degraded || !has(c->engine, CAP_GATE) || !has(c->engine, CAP_BUFFER)) return false;
     return burst_keeps(c);
 }
 
-static void nobody_has_it(struct run_call *c)
+void trigger_nobody(struct run_call *c)
 {
     c->then = gate_answered;
     if (c->trigger.brief)
         accept_briefly(c);
-    else if (has_gate(c) && !c->trigger.outlived)
+    else if (trigger_has_gate(c) && !c->trigger.outlived)
         burst_ask(c);
     else
         put(c);
 }
 
-/* ---- a hint that leads nowhere ---- */
-
-static void hint_dropped(struct run_call *c, struct op *op)
-{
-    if (op->err.code) { /* coord is away: it cannot mislead anybody now */
-        c->degraded = true;
-        nobody_has_it(c);
-        return;
-    }
-    c->engine->runs->stats.hints_dropped += op->out.outcome == OUTCOME_OK;
-    claim(c);
-}
-
-/* What is there now: if it is no longer what was seen, it is not dropped. */
-static void hint_seen(struct run_call *c, struct op *op)
-{
-    if (op->err.code) {
-        hint_dropped(c, op);
-        return;
-    }
-    bool pending = op->out.outcome == OUTCOME_IN_PROGRESS;
-    if (pending && c->trigger.claimed == OUTCOME_MISMATCH && op->out.lease_left_ms > 0) {
-        run_finish(c, OUTCOME_MISMATCH); /* C7: who asks for something else does not wait */
-        return;
-    }
-    if (pending || op->out.outcome == OUTCOME_ABSENT) {
-        claim(c);
-        return;
-    }
-    struct request in = { .seen = op->out.version };
-    run_submit_keyed(c, VERB_FORGET, &c->trigger.key, &in, hint_dropped);
-}
-
-static void drop_hint(struct run_call *c)
-{
-    run_submit_keyed(c, VERB_PEEK, &c->trigger.key, NULL, hint_seen);
-}
-
-/* ---- resolving ---- */
-
-static void unresolved(struct run_call *c)
-{
-    enum outcome said = c->trigger.claimed;
-    if (said == OUTCOME_CACHED || said == OUTCOME_MISMATCH)
-        drop_hint(c);
-    else
-        nobody_has_it(c);
-}
-
-static void looked_up(struct run_call *c, struct op *op)
-{
-    if (op->err.code) {
-        fail_with(c, &op->err);
-        return;
-    }
-    if (c->trigger.brief) c->degraded = op->degraded; /* nobody else has asked coord */
-    const struct run *run = op->out.outcome == OUTCOME_OK ? c->ask.rows.rows[0] : NULL;
-    if (run && (c->trigger.by_id || run_holds_key(run, c->ask.now_ms)))
-        meet(c, run, false);
-    else
-        unresolved(c);
-}
-
-/* What has the key is found by whoever puts a run there, too: nothing else depends on it if there is
- * no gate, which counts only those that make one. A hint is looked up, and so is an id. */
-static bool puts_at_once(const struct run_call *c)
-{
-    enum outcome said = c->trigger.claimed;
-    bool hint = said == OUTCOME_CACHED || said == OUTCOME_MISMATCH;
-    return !hint && !c->trigger.by_id && !has_gate(c);
-}
-
-static void look_in_ledger(struct run_call *c)
-{
-    const struct run *r = &c->args.run;
-    if (puts_at_once(c)) {
-        nobody_has_it(c);
-        return;
-    }
-    c->ask.id = c->trigger.by_id ? r->id : (struct run_id){ 0 };
-    c->ask.task = r->task;
-    c->ask.key = r->key;
-    run_submit(c, VERB_RUN_GET, looked_up);
-}
-
-/* The entry, unless the ledger knows more of it: a drainer may have put it there and died before it
- * said so. Then the run may be done, or have FAILED, for as long as the entry looks as if it waited. */
-static void entry_checked(struct run_call *c, struct op *op)
-{
-    struct run run;
-    if (op->err.code) {
-        fail_with(c, &op->err);
-    } else if (op->out.outcome == OUTCOME_ABSENT) {
-        if (entry_run(c, c->buffer.entries.rows[0], &run))
-            fail_with(c, &(struct err){ ERR_NOMEM, "out of memory; nothing was changed" });
-        else
-            meet(c, &run, true);
-    } else if (c->trigger.by_id || run_holds_key(c->ask.rows.rows[0], c->ask.now_ms)) {
-        meet(c, c->ask.rows.rows[0], false);
-    } else {
-        c->trigger.outlived = true;
-        look_in_ledger(c);
-    }
-}
-
-static void entry_looked_up(struct run_call *c, struct op *op)
-{
-    struct run run;
-    if (op->err.code) c->degraded = true; /* should it be there, it becomes an alias */
-    bool there = !op->err.code && op->out.outcome == OUTCOME_OK;
-    const struct entry *entry = there ? c->buffer.entries.rows[0] : NULL;
-    if (entry && entry->state != ENTRY_WRITTEN && !entry_run(c, entry, &run) &&
-        (c->trigger.by_id || run_holds_key(&run, wall_ms(c->engine)))) {
-        c->ask.id = entry->id;
-        run_submit(c, VERB_RUN_GET, entry_checked);
-    } else {
-        look_in_ledger(c);
-    }
-}
-
-static void resolve(struct run_call *c)
-{
-    if (!is_once(c)) {
-        nobody_has_it(c);
-        return;
-    }
-    if (!has(c->engine, CAP_BUFFER) || c->degraded) {
-        look_in_ledger(c);
-        return;
-    }
-    c->trigger.outlived = false;
-    c->buffer.id = c->trigger.by_id ? c->args.run.id : (struct run_id){ 0 };
-    run_submit(c, VERB_ENTRY_GET, entry_looked_up);
-}
-
 /* ---- claiming ---- */
+
+int64_t trigger_left_ms(const struct run_call *c)
+{
+    return c->started_ms + c->args.wait_ms - c->engine->loop->now_ms;
+}
 
 static void take_claim(struct run_call *c, struct call *call)
 {
@@ -593,7 +463,7 @@ static void claim_answered(struct call *call, void *ctx)
     const struct err *err = call_error(call);
     t->claim = NULL;
     if (err->code == ERR_CANCELED || err->code == ERR_NOMEM) {
-        fail_with(c, err);
+        trigger_fail(c, err);
         return;
     }
     if (err->code) {
@@ -603,7 +473,7 @@ static void claim_answered(struct call *call, void *ctx)
     }
     t->claimed = call_answer(call)->outcome;
     if (t->claimed == OUTCOME_TIMED_OUT || t->claimed == OUTCOME_IN_PROGRESS) {
-        end_timed_out(c);
+        trigger_timed_out(c);
         return;
     }
     if (t->claimed == OUTCOME_CLAIMED) take_claim(c, call);
@@ -611,17 +481,17 @@ static void claim_answered(struct call *call, void *ctx)
     resolve(c);
 }
 
-static void claim(struct run_call *c)
+void trigger_claim(struct run_call *c)
 {
     struct trigger *t = &c->trigger;
     struct engine *e = c->engine;
-    if (!is_once(c) || !has(e, CAP_GATE)) {
+    if (!trigger_is_once(c) || !has(e, CAP_GATE)) {
         resolve(c);
         return;
     }
-    int64_t left_ms = c->started_ms + c->args.wait_ms - e->loop->now_ms;
+    int64_t left_ms = trigger_left_ms(c);
     if (t->rounds++ == ROUNDS_MAX) {
-        end_timed_out(c);
+        trigger_timed_out(c);
         return;
     }
     struct call_args args = { .verb = VERB_CLAIM,
@@ -635,7 +505,7 @@ static void claim(struct run_call *c)
                               .done = claim_answered,
                               .ctx = c };
     struct err err;
-    if (engine_call(e, &args, &t->claim, &err)) fail_with(c, &err);
+    if (engine_call(e, &args, &t->claim, &err)) trigger_fail(c, &err);
 }
 
 int trigger_start(struct run_call *c, struct err *reterr)
@@ -649,9 +519,9 @@ int trigger_start(struct run_call *c, struct err *reterr)
                      run_key_frame(c->args.run.task, c->args.run.key, c->trigger.key_frame));
     c->trigger.brief = may_be_brief(c);
     if (c->trigger.brief)
-        look_in_ledger(c);
+        resolve_in_ledger(c);
     else
-        claim(c);
+        trigger_claim(c);
     return 0;
 }
 

@@ -106,7 +106,6 @@ Test(work, one_at_a_time_where_the_order_counts)
     struct run_args args = trigger_args("", "1");
     args.run.ordering_key = bytes_str("account-1");
     struct asked one = expect(ask(&s, args), OUTCOME_OK);
-    world_advance(&s.world, 1);
     expect(ask(&s, args), OUTCOME_OK);
     struct asked first = expect(ask(&s, lease_args(10, 0)), OUTCOME_OK);
     struct run_id a = id_of(&one), b = id_of(&first);
@@ -119,6 +118,25 @@ Test(work, one_at_a_time_where_the_order_counts)
     struct run_change done = { .kind = RUN_COMPLETE, .token = first.rows.rows[0]->token };
     expect(change(&s, &b, done), OUTCOME_OK);
     cr_assert(waiting.finished == 1 && waiting.rows.count == 1);
+}
+
+Test(work, runs_of_one_millisecond_are_in_the_order_of_their_triggers)
+{
+    enum { MANY = 20 };
+    struct run_id ids[MANY];
+    for (size_t i = 0; i < MANY; i++) {
+        struct run_args args = trigger_args("", "1");
+        args.run.ordering_key = bytes_str("account-1");
+        struct asked one = expect(ask(&s, args), OUTCOME_OK);
+        ids[i] = id_of(&one);
+    }
+    for (size_t i = 0; i < MANY; i++) {
+        struct asked next = expect(ask(&s, lease_args(MANY, 0)), OUTCOME_OK);
+        struct run_id id = id_of(&next);
+        cr_assert(next.rows.count == 1 && run_id_eq(&id, &ids[i]), "%zu", i);
+        struct run_change done = { .kind = RUN_COMPLETE, .token = next.rows.rows[0]->token };
+        expect(change(&s, &id, done), OUTCOME_OK);
+    }
 }
 
 Test(work, what_nobody_takes_any_more_is_given_back)
