@@ -3,12 +3,13 @@
  * Guarantees: ops finish on the loop's thread, in submit order; one exec() at a time;
  * everything queued while exec() runs becomes the next batch (one commit for all: group
  * commit); a few that wait may be kept for a moment until more have come, if the store asks for
- * that. A watch is checked again whenever somebody else may have written, told by the
- * store's descriptor, with a slow look as a net. Does not: retry, time out, or reorder. The
- * engine owns deadlines.
+ * that. What nobody waits for comes after all others, and only as much of it at a time as a slow store
+ * does in a moment, so that whoever comes next does not wait for it either. A watch is checked again
+ * whenever somebody else may have written, told by the store's descriptor, with a slow look as a net.
+ * Does not: retry, time out, or reorder those that somebody waits for. The engine owns deadlines.
  *
  *   loop thread                       worker thread
- *   submit --> queued --(lock)-->     batch --> exec()
+ *   submit --> queued, later --(lock)--> batch --> exec()
  *   finish <-- executed <--(lock)--   batch
  *   parked watches (loop only)        foreign_wrote() --> `foreign` flag */
 #include "base/check.h"
@@ -31,6 +32,8 @@ enum {
     FOREIGN_GAP_MS = 1, /* after a look, let writes gather for so long */
     GATHER_US_MAX = 5000,
     GATHER_SKIP_MAX = 64,
+    LATER_US = 30000, /* of a batch, for what nobody waits for */
+    LATER_MIN = 16,
 };
 
 struct offload {
@@ -42,8 +45,8 @@ struct offload {
     size_t in_flight;       /* loop only */
 
     pthread_mutex_t lock; /* guards what follows */
-    struct list queued, executed;
-    size_t queued_count;
+    struct list queued, later, executed;
+    size_t queued_count; /* in both */
     size_t awaited;  /* the worker sleeps until so many are queued; 0: it does not */
     size_t expected; /* so many would be queued if all who were just answered ask again */
     bool stop, watching, foreign;
@@ -51,6 +54,7 @@ struct offload {
     uint64_t connects;        /* of the inner store, after the last batch */
 
     int64_t looked_ms; /* worker only: for foreign writes */
+    size_t later_most; /* worker only: so many of these in a batch */
     unsigned in_vain;  /* worker only: waits for more that were not worth it, in a row ... */
     unsigned skip;     /* ... so it does not wait after so many batches */
     pthread_t thread;
@@ -135,12 +139,19 @@ static void worker_sleep(struct offload *o, bool watching, int *poll_ms)
     if (watching) look_for_foreign(o, poll_ms);
 }
 
-static size_t take_batch(struct offload *o, struct op **ops, bool *ret_watching)
+static size_t take(struct list *from, struct op **ops, size_t most)
 {
     size_t count = 0;
-    pthread_mutex_lock(&o->lock);
-    for (struct link *at; count < OFFLOAD_BATCH_MAX && (at = list_pop(&o->queued));)
+    for (struct link *at; count < most && (at = list_pop(from));)
         ops[count++] = container_of(at, struct op, link);
+    return count;
+}
+
+static size_t take_batch(struct offload *o, struct op **ops, bool *ret_watching)
+{
+    pthread_mutex_lock(&o->lock);
+    size_t count = take(&o->queued, ops, OFFLOAD_BATCH_MAX), room = OFFLOAD_BATCH_MAX - count;
+    count += take(&o->later, ops + count, room < o->later_most ? room : o->later_most);
     o->queued_count -= count;
     if (count) histogram_add(&o->batches, &histogram_many, count);
     o->awaited = count == 0;
@@ -201,6 +212,16 @@ static void gather(struct offload *o, int64_t took_us)
     if (!paid) o->skip = o->in_vain < 6 ? 1u << o->in_vain : GATHER_SKIP_MAX;
 }
 
+/* As many as were done in so much time, if it was about as many as that. */
+static void pace_later(struct offload *o, size_t count, int64_t took_us)
+{
+    size_t most = took_us > 0 ? (size_t)(LATER_US * (int64_t)count / took_us) : SIZE_MAX;
+    if (most > 2 * count) most = 2 * count;
+    if (most > OFFLOAD_BATCH_MAX) most = OFFLOAD_BATCH_MAX;
+    if (most > o->later_most || took_us > LATER_US) o->later_most = most;
+    if (o->later_most < LATER_MIN) o->later_most = LATER_MIN;
+}
+
 static bool stopped(struct offload *o)
 {
     pthread_mutex_lock(&o->lock);
@@ -244,6 +265,7 @@ static void *worker(void *ctx)
         o->inner->class->exec(o->inner, ops, count);
         int64_t took_us = clock_measure_us() - began_us;
         hand_back(o, ops, count);
+        pace_later(o, count, took_us);
         gather(o, took_us);
         if (watching) look_while_busy(o, &poll_ms);
     }
@@ -252,11 +274,11 @@ static void *worker(void *ctx)
 
 /* ---- loop thread ---- */
 
-static void enqueue(struct offload *o, struct list *ops)
+static void enqueue(struct offload *o, struct list *ops, bool later)
 {
     pthread_mutex_lock(&o->lock);
     list_each (ops, at) o->queued_count++;
-    list_take(&o->queued, ops);
+    list_take(later ? &o->later : &o->queued, ops);
     bool enough = o->awaited && o->queued_count >= o->awaited;
     if (enough) o->awaited = 0; /* one poke is enough */
     pthread_mutex_unlock(&o->lock);
@@ -290,7 +312,7 @@ static void offload_collect(struct source *source)
         watches_settle(&o->watches, container_of(at, struct op, link), &o->finished);
     if (foreign) watches_unpark_all(&o->watches, &again);
     list_each (&again, at) container_of(at, struct op, link)->polled = true;
-    if (!list_empty(&again)) enqueue(o, &again);
+    if (!list_empty(&again)) enqueue(o, &again, false);
     set_watching(o);
 
     struct list finished;
@@ -309,7 +331,7 @@ static void offload_submit(struct store *s, struct op *op)
     list_init(&one);
     list_append(&one, &op->link);
     o->in_flight++;
-    enqueue(o, &one);
+    enqueue(o, &one, op_may_be_late(op));
 }
 
 static void offload_cancel(struct store *s, struct op *op)
@@ -382,6 +404,7 @@ int offload_open(struct store *inner, const struct store_env *env, struct store 
     }
     *o = (struct offload){ .inner = inner,
                            .work_fd = -1,
+                           .later_most = LATER_MIN,
                            .source.run = offload_collect,
                            .connects = inner->connects };
     o->base = (struct store){
@@ -389,6 +412,7 @@ int offload_open(struct store *inner, const struct store_env *env, struct store 
     };
     pthread_mutex_init(&o->lock, NULL);
     list_init(&o->queued);
+    list_init(&o->later);
     list_init(&o->executed);
     list_init(&o->finished);
     watches_init(&o->watches, (uint64_t[2]){ rng_u64(env->rng), rng_u64(env->rng) });

@@ -3,6 +3,7 @@
 
 #include "base/check.h"
 #include "base/loop.h"
+#include "store/run_op.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -50,6 +51,12 @@ struct op *op_new(enum verb verb, const struct key *key, const struct request *i
 struct op *op_copy(const struct op *op, enum verb verb)
 {
     return op_new(verb, &op->key, &op->in);
+}
+
+/* Who was drained has been told long ago. */
+bool op_may_be_late(const struct op *op)
+{
+    return op->verb == VERB_RUN_PUT && op->run->drains;
 }
 
 void op_free(struct op *op)

@@ -201,6 +201,7 @@ struct op {
 struct op *op_new(enum verb verb, const struct key *key, const struct request *in);
 struct op *op_copy(const struct op *op, enum verb verb); /* same key and request, other verb */
 void op_free(struct op *op);                             /* NULL is fine */
+bool op_may_be_late(const struct op *op); /* nobody waits for it: others go first */
 
 void op_push(struct op *op, op_done *done, void *ctx);
 
