@@ -258,10 +258,11 @@ soak: packages-test ## faults at random, MINUTES=n; SEED=n repeats the choice
 packages-bench:
 	@tools/packages bench
 	@command -v npm >/dev/null || tools/packages node
-bench: packages-test packages-bench ## ratios against baselines and peers of the same run; ONLY=name
+bench: packages-test packages-bench ## ratios against baselines and peers of the same run, into docs/ if it is all of them; ONLY=name
 	@$(MAKE) --no-print-directory -j2 $(BUILD)/bench/core $(BUILD)/bench/fleet $(BUILD)/bench/pairs $(BUILD)/bench/triggers \
 		$(BUILD)/bench/limits $(BUILD)/bench/growth $(BUILD)/bench/markers $(BUILD)/once
-	@bench/run $(BUILD)/bench $(ONLY)
+	@bench/run $(BUILD)/bench $(ONLY); code=$$?; \
+		$(if $(ONLY)$(QUICK),,$(MAKE) --no-print-directory bench-docs &&) exit $$code
 
 .PHONY: bench-check
 bench-check: packages-test ## instructions per operation against the figures that are checked in; UPDATE=1 writes them
@@ -272,6 +273,7 @@ bench-check: packages-test ## instructions per operation against the figures tha
 bench-docs: ## the numbers of the last `make bench` into docs/performance.md, and its chart
 	@node bench/docs.mjs $(BUILD)/bench docs/performance.md
 	@node bench/chart.mjs docs/performance.md docs/performance.svg
+	@cp $(BUILD)/bench/bench.json docs/performance.json
 
 .PHONY: format lint
 format: packages-dev ## clang-format over the tree

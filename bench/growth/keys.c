@@ -5,7 +5,8 @@
  * Fills up to each count, each key with its answer, and then times a few more, 64 in flight, so
  * that there are hardly more than were asked for. Prints a line of JSON for each count: how many
  * there were, microseconds per pair in each of the samples, and what this process has allocated for
- * a key. Filling ends after so many seconds: the last line then says how far it came. */
+ * a key. Filling ends after so many seconds: the last line then says how far it came. A count with a
+ * plus in front of it is there already. */
 #include "bench/growth/growth.h"
 
 #include <malloc.h>
@@ -67,7 +68,10 @@ void growth_keys(const struct planes *planes, double seconds, char **counts, siz
     f.until_ns = now_ns() + (int64_t)(seconds * 1e9);
     for (size_t i = 0; i < count && now_ns() < f.until_ns; i++) {
         uint64_t wanted = strtoull(counts[i], NULL, 10);
-        fill_to(&f, wanted);
+        if (*counts[i] == '+')
+            f.held = wanted;
+        else
+            fill_to(&f, wanted);
         say(&f, wanted);
     }
     fflush(stdout);
