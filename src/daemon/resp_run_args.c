@@ -120,6 +120,7 @@ static const struct resp_option trigger_options[] = {
     { "ATTEMPTS", take_attempts, AT(args.run.attempts_max) },
     { "METADATA", resp_take_bytes, AT(args.run.metadata) },
     { "ID", take_id, AT(args.run.id) },
+    { "NEWID", resp_take_flag, AT(args.id_is_new) },
     { "ONMISMATCH", take_return, AT(args.mismatch_returns) },
     { "WAIT", resp_take_ms, AT(args.wait_ms) },
     { 0 },

@@ -73,10 +73,11 @@ Test(resp_run_args, trigger_with_everything)
 {
     const struct resp_run *r = must(
         "once.trigger send [1] env prod key k KEYTTL 1h DELAY 5s TAG a TAG b QUEUE mail "
-        "ORDER user-1 ATTEMPTS 7 METADATA {\"a\":1} ID " ID " ONMISMATCH return WAIT 0 RAW 9");
+        "ORDER user-1 ATTEMPTS 7 METADATA {\"a\":1} ID " ID " NEWID ONMISMATCH return WAIT 0 RAW 9");
     const struct run_args *a = &r->args;
     cr_assert(is(a->env, "prod") && is(a->run.key, "k") && a->key_ms == 3600000);
     cr_assert(a->delay_ms == 5000 && a->run.attempts_max == 7 && a->mismatch_returns);
+    cr_assert(a->id_is_new);
     cr_assert(is(a->run.queue, "mail") && is(a->run.ordering_key, "user-1"));
     cr_assert(is(a->run.metadata, "{\"a\":1}") && is_id(&a->run.id, ID));
     cr_assert(a->wait_ms == 0 && r->raw_id == 9);

@@ -37,7 +37,7 @@ const struct resp_entry resp_table[] = {
       .parse_run = resp_parse_trigger,
       .usage =
           "task payload [ENV env] [KEY key] [KEYTTL ms] [DELAY ms | AT unix-ms] [TAG tag]... "
-          "[QUEUE queue] [ORDER key] [ATTEMPTS n] [METADATA json] [ID id] "
+          "[QUEUE queue] [ORDER key] [ATTEMPTS n] [METADATA json] [ID id [NEWID]] "
           "[ONMISMATCH RETURN] [WAIT ms]" RAW,
       .summary = "Make a run, or find the one that its key leads to" },
     { .name = "ONCE.RUN",

@@ -28,7 +28,7 @@ struct trigger {
     uint8_t scope[1 + ENV_BYTES_MAX];
     char name[CLAIM_NAME_BYTES + 1];
     struct key key;       /* of the claim; empty: it needs none */
-    bool named;           /* the id is the caller's */
+    bool named;           /* the id is the caller's: it may be of something else */
     bool by_id;           /* what must happen once is the id: there is no key */
     bool owns;            /* the claim is ours */
     enum outcome claimed; /* what the claim said; 0: it was not asked */

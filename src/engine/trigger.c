@@ -63,9 +63,12 @@ int trigger_make(struct run_call *c, struct err *reterr)
     struct run *r = &c->args.run;
     if (c->args.delay_ms > DURATION_MS_MAX || c->args.key_ms > DURATION_MS_MAX)
         return err_set(reterr, ERR_LIMIT, "a delay or a key's time is longer than ten years");
-    t->named = r->id.text[0];
-    t->by_id = t->named && !r->key.len;
-    if (!t->named) trigger_fill_id(c);
+    t->named = r->id.text[0] && !c->args.id_is_new;
+    t->by_id = r->id.text[0] && !r->key.len;
+    if (!r->id.text[0]) {
+        trigger_fill_id(c);
+        c->args.id_is_new = true;
+    }
     fill_run(c, wall_ms(c->engine));
     int code = run_check(r, (size_t)c->engine->config.value_bytes_max, reterr);
     if (code) return code;

@@ -58,6 +58,7 @@ static void trigger_words(struct words *w, const struct run_args *a, int64_t id)
     if (a->run.attempts_max) words_ms(w, "ATTEMPTS", a->run.attempts_max);
     add_option(w, "METADATA", a->run.metadata);
     add_id_option(w, "ID", &a->run.id);
+    if (a->id_is_new) words_text(w, "NEWID");
     if (a->mismatch_returns) {
         words_text(w, "ONMISMATCH");
         words_text(w, "RETURN");

@@ -231,6 +231,7 @@ struct run_args {
                                    delay_until_ms, attempts_max */
     int64_t delay_ms; /* TRIGGER: from now; negative: as delay_until_ms has it */
     int64_t key_ms;   /* TRIGGER: how long the key is kept; negative: the default */
+    bool id_is_new;   /* TRIGGER: nobody else has run.id, it was just made */
     bool
         mismatch_returns; /* TRIGGER: another payload under a live key is answered with its run */
 
