@@ -58,7 +58,8 @@ struct run_ask {
     struct bytes changes;  /* PUT that drains: all that were made to it in the buffer */
     bool drains;           /* PUT */
     int64_t until_ms; /* PUT: not after this, by the monotonic clock; 0: whenever. The claim
-                              of whoever asks lapses then: the answer is LOST, nothing is written */
+                              of whoever triggers, the lease of whoever drains, lapses then: the
+                              answer is LOST, whatever is there, and nothing is written */
 
     struct run_change change; /* CHANGE */
 
@@ -73,8 +74,8 @@ struct run_ask {
 
     /* out; outcome in op->out.outcome:
      *   PUT     OK: written, or there already (put tells); `rows` has it. CACHED, MISMATCH: `rows` has
-     *           who has the key, or the id. LOST: too late. A PUT that drains is always OK;
-     *           `rows` has the run that counts.
+     *           who has the key, or the id. LOST: too late. A PUT that drains and is in time
+     *           is always OK; `rows` has the run that counts.
      *   GET     OK or ABSENT. By an alias: the canonical run, with `canonical` set to its own id.
      *   CHANGE  OK, ABSENT, LOST, REFUSED, CONFLICT; `rows` has the run as it is now (not if ABSENT)
      *   RESET   OK: `rows` has the run that had the key; ABSENT: nobody had it

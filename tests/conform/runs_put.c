@@ -312,6 +312,52 @@ RUN_CASE(run_put, too_late_takes_no_key)
     cr_assert(run_now(1)->key_held);
 }
 
+/* A drainer's lease, too. Its entry may have been changed by somebody else since it lapsed. */
+static const struct op *drain_until(struct run r, struct bytes changes, int64_t until_ms)
+{
+    struct run_ask ask = ask_put(&r);
+    ask.drains = true;
+    ask.changes = changes;
+    ask.until_ms = until_ms;
+    return ask_run(VERB_RUN_PUT, ask);
+}
+
+static void expect_too_late(const struct op *op)
+{
+    expect(op, OUTCOME_LOST);
+    cr_assert(!op->changed);
+    expect_no_runs(op);
+}
+
+RUN_CASE(run_put, whose_drain_lapses_is_too_late)
+{
+    int64_t late_ms = world.mono_ms + 1000;
+    expect_too_late(drain_until(run_keyed(1, "k"), NO_CHANGES, late_ms));
+    expect_too_late(drain_until(run_keyed(1, "k"), CHANGES(cancel()), late_ms));
+    expect(get_run(1), OUTCOME_ABSENT);
+    expect(get_run_by_key("k"), OUTCOME_ABSENT);
+    INSERTED(drain_until(run_keyed(1, "k"), NO_CHANGES, world.mono_ms + LEASE_MS), 1);
+}
+
+RUN_CASE(run_put, whose_drain_lapses_becomes_no_alias)
+{
+    INSERTED(put_run(run_keyed(1, "k")), 1);
+    expect_too_late(
+        drain_until(run_keyed(2, "k"), CHANGES(add_tags("a", NULL)), world.mono_ms + 1000));
+    expect(get_run(2), OUTCOME_ABSENT);
+    cr_assert(run_now(1)->tags.len == 0);
+}
+
+RUN_CASE(run_put, whose_drain_lapses_changes_nothing)
+{
+    INSERTED(put_run(run_keyed(1, "k")), 1);
+    expect(drain_run(run_keyed(2, "k"), NO_CHANGES), OUTCOME_OK);
+    for (unsigned n = 1; n <= 2; n++)
+        expect_too_late(
+            drain_until(run_keyed(n, "k"), CHANGES(cancel()), world.mono_ms + 1000));
+    expect_run_state(1, RUN_QUEUED);
+}
+
 /* ---- from the buffer ---- */
 
 RUN_CASE(run_drain, without_changes_is_a_put)
