@@ -3,7 +3,8 @@
  *
  * Guarantees: an entry is settled as written only after the ledger has it; whatever happens in
  * between, its lease lapses and somebody else does it again: the id makes the write idempotent, and
- * what was changed meanwhile is applied once (U4). A ledger that is away costs no attempts: its
+ * what was changed meanwhile is applied once (U4). Nothing is written when the lease may have lapsed:
+ * the entry may have been canceled since. A ledger that is away costs no attempts: its
  * entries go back, and the next round waits, longer every time. An entry that can never be written
  * becomes a FAILED run with the reason: nothing vanishes.
  *
@@ -23,7 +24,8 @@ enum {
     AWAY_MS_MAX = 30000,
     RETRY_MS_FIRST = 20,
     RETRY_MS_MAX = 1000,
-    LEASE_MARGIN_MS = 5000, /* what is not known by then goes back */
+    LEASE_MARGIN_MS =
+        5000, /* what is not written by then is not, and what is not known goes back */
     ATTEMPTS_MAX = 5,
     COUNT_MS = 1000,
     EARNED_MS_MAX = 50, /* with a rate: what is not taken for so long is lost */
@@ -330,11 +332,29 @@ static bool is_transient(int code)
     return code == ERR_UNAVAILABLE || code == ERR_NOMEM || code == ERR_CANCELED;
 }
 
+/* It came to the ledger when its lease was about to lapse. From then on others may change the entry, and
+ * are told that it counts: what was read before must not be written. */
+static void too_late(struct item *item)
+{
+    struct drainer *d = item->round->drainer;
+    d->runs->stats.drain_retried++;
+    trace_emit(engine_of(d)->trace, (struct trace_event){ .kind = TRACE_LOST,
+                                                          .scope = item->entry->env,
+                                                          .key = run_id_bytes(&item->entry->id),
+                                                          .text = "drain" });
+    item_done(item, SETTLE_BACK);
+}
+
 static void put_answered(struct op *op, void *ctx)
 {
     struct item *item = ctx;
     struct err err = op->err;
+    bool late = op->out.outcome == OUTCOME_LOST;
     op_free(op);
+    if (!err.code && late) {
+        too_late(item);
+        return;
+    }
     if (!err.code) {
         written(item);
         return;
@@ -362,7 +382,8 @@ static void put(struct item *item)
         (struct run_ask){ .env = item->entry->env,
                           .run = &item->run,
                           .changes = item->parks ? bytes_of(NULL, 0) : item->entry->changes,
-                          .drains = true };
+                          .drains = true,
+                          .until_ms = item->round->until_ms - LEASE_MARGIN_MS };
     op->run = &item->ask;
     op->lane = item->run.key.len ? item->run.key : run_id_bytes(&item->entry->id);
     engine_submit(e, op, put_answered, item);
