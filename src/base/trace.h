@@ -26,7 +26,7 @@
     X(TRACE_LOGIN_FAILED, "login_failed", "how many have, so far")                             \
     X(TRACE_SERVER, "server", "state it went to")                                              \
     X(TRACE_ALIAS, "alias", "nothing: a run turned out to be another one's double")            \
-    X(TRACE_POISON, "poison", "error code: a buffered run that cannot be written")             \
+    X(TRACE_POISON, "poison", "error code, or 0: a buffered run that cannot be written")       \
     X(TRACE_SPOOL, "spool", "nothing: a run that only the spool has")
 
 #define TRACE_ENUM(kind, name, number) kind,

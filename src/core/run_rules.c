@@ -5,6 +5,8 @@
 #include "core/document.h"
 #include "core/metadata.h"
 
+#include <stdio.h>
+
 enum { SCRATCH_SLACK_BYTES = 1024 };
 
 #define BACK_OFF_MS_FIRST INT64_C(1000)
@@ -360,8 +362,22 @@ enum run_put rules_run_put(const struct run *by_id, const struct run *by_key,
         return by_id->canonical.text[0] || is_same(by_id, incoming) ? PUT_SAME : PUT_MISMATCH;
     if (!wants_key || !by_key) return PUT_INSERT;
     if (!run_holds_key(by_key, now_ms)) return PUT_INSERT;
-    if (drains) return PUT_ALIAS;
-    return bytes_eq(by_key->fingerprint, incoming->fingerprint) ? PUT_CACHED : PUT_MISMATCH;
+    if (!bytes_eq(by_key->fingerprint, incoming->fingerprint)) /* C7 */
+        return drains ? PUT_FAILED : PUT_MISMATCH;
+    return drains ? PUT_ALIAS : PUT_CACHED;
+}
+
+struct run rules_run_put_failed(const struct run *incoming, const struct run *by_key,
+                                int64_t now_ms, struct run_scratch *scratch)
+{
+    struct run next = *incoming;
+    next.key_held = false;
+    if (run_is_final(&next)) return next;
+    finish(&next, RUN_FAILED, now_ms);
+    snprintf(scratch->reason, sizeof scratch->reason,
+             "\"its key is taken by %s, which has another payload\"", by_key->id.text);
+    next.error = bytes_str(scratch->reason);
+    return next;
 }
 
 /* ---- changes of a buffered run ---- */

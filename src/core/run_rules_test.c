@@ -649,12 +649,44 @@ Test(run_rules, what_becomes_of_a_new_run)
         { 0, 0, 1, 0, 1, RUN_QUEUED, "f", 8999, PUT_CACHED },
         { 0, 0, 1, 0, 1, RUN_QUEUED, "f", 9000, PUT_INSERT },
         { 0, 0, 1, 1, 1, RUN_QUEUED, "f", NOW, PUT_ALIAS },
-        { 0, 0, 1, 1, 1, RUN_QUEUED, "g", NOW, PUT_ALIAS },
+        { 0, 0, 1, 1, 1, RUN_QUEUED, "g", NOW, PUT_FAILED },
+        { 0, 0, 1, 1, 1, RUN_COMPLETED, "g", NOW, PUT_FAILED },
+        { 0, 0, 1, 1, 1, RUN_QUEUED, "g", 9000, PUT_INSERT },
+        { 0, 0, 1, 1, 0, RUN_QUEUED, "g", NOW, PUT_INSERT },
         { 0, 0, 1, 1, 1, RUN_FAILED, "f", NOW, PUT_INSERT },
         { 0, 0, 1, 1, 0, RUN_QUEUED, "f", NOW, PUT_INSERT },
         { 0, 0, 1, 0, 0, RUN_QUEUED, "f", NOW, PUT_INSERT },
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) check_put(&rows[i], i);
+}
+
+/* C7: it is neither worked on nor shown the other one's answer, and nothing of it vanishes. */
+Test(run_rules, whose_key_is_about_something_else_is_failed_and_keeps_the_rest)
+{
+    struct run other = run_in(RUN_QUEUED), r = run_in(RUN_QUEUED);
+    strcpy(other.id.text, "run_01HZZZZZZZZZZZZZZZZZZZZZZ1");
+    r.payload = bytes_str("{}");
+    struct run next = rules_run_put_failed(&r, &other, NOW, &scene.scratch);
+    cr_assert(next.state == RUN_FAILED && next.finished_at_ms == NOW);
+    cr_assert(
+        bytes_eq(next.error, bytes_str("\"its key is taken by run_01HZZZZZZZZZZZZZZZZZZZZZZ1,"
+                                       " which has another payload\"")));
+    cr_assert(!next.key_held && bytes_eq(next.key, r.key));
+    cr_assert(run_nonsense(&next) == NULL, "%s", run_nonsense(&next));
+    next.state = r.state;
+    next.finished_at_ms = r.finished_at_ms;
+    next.error = r.error;
+    next.key_held = r.key_held;
+    cr_assert(memcmp(&next, &r, sizeof r) == 0);
+}
+
+/* U1: it was acknowledged. */
+Test(run_rules, whose_key_is_about_something_else_stays_canceled)
+{
+    struct run other = run_in(RUN_QUEUED), r = run_in(RUN_CANCELED);
+    struct run next = rules_run_put_failed(&r, &other, NOW, &scene.scratch);
+    cr_assert(next.state == RUN_CANCELED && next.finished_at_ms == r.finished_at_ms);
+    cr_assert(bytes_eq(next.error, r.error) && !next.key_held);
 }
 
 Test(run_rules, the_same_id_is_the_same_run_or_none)

@@ -372,7 +372,8 @@ static const struct family families[] = {
     COUNTER("once_drain_failures_total", runs.drain_failed,
             "Attempts to write a run that failed because of the run"),
     COUNTER("once_drain_parked_total", runs.parked,
-            "Runs that could not be written, and are FAILED runs instead"),
+            "Runs that could not be written, or whose key is another run's, and are FAILED "
+            "runs instead"),
     COUNTER("once_aliases_total", runs.aliased,
             "Runs that turned out to have another one's key, and are its aliases now"),
     { "once_spool_entries", EXPOSITION_GAUGE,

@@ -251,6 +251,16 @@ static void item_done(struct item *item, enum settle_how how)
 
 /* ---- one entry ---- */
 
+static void tell_poison(const struct item *item, int code, const char *why)
+{
+    trace_emit(engine_of(item->round->drainer)->trace,
+               (struct trace_event){ .kind = TRACE_POISON,
+                                     .scope = item->entry->env,
+                                     .key = run_id_bytes(&item->entry->id),
+                                     .number = code,
+                                     .text = why });
+}
+
 static void written(struct item *item)
 {
     struct drainer *d = item->round->drainer;
@@ -259,7 +269,7 @@ static void written(struct item *item)
     const struct run *run = item->ask.rows.count ? item->ask.rows.rows[0] : NULL;
     int64_t lag_ms = item->round->lease.now_ms - item->entry->accepted_at_ms;
     stats->drained++;
-    stats->parked += item->parks;
+    stats->parked += item->parks || item->ask.put == PUT_FAILED;
     histogram_add(&stats->drain_lag, &histogram_us, lag_ms > 0 ? (uint64_t)lag_ms * 1000 : 0);
     if (item->ask.put == PUT_ALIAS) {
         stats->aliased++;
@@ -267,6 +277,7 @@ static void written(struct item *item)
                                                    .scope = item->entry->env,
                                                    .key = run_id_bytes(&item->entry->id) });
     }
+    if (item->ask.put == PUT_FAILED) tell_poison(item, 0, outcome_name(OUTCOME_MISMATCH));
     if (run) work_ring(e, run->env, run->queue);
     item_done(item, SETTLE_WRITTEN);
 }
@@ -313,11 +324,7 @@ static void poisoned(struct item *item, const struct err *err)
 {
     struct drainer *d = item->round->drainer;
     d->runs->stats.drain_failed++;
-    trace_emit(engine_of(d)->trace, (struct trace_event){ .kind = TRACE_POISON,
-                                                          .scope = item->entry->env,
-                                                          .key = run_id_bytes(&item->entry->id),
-                                                          .number = err->code,
-                                                          .text = err_name(err->code) });
+    tell_poison(item, err->code, err_name(err->code));
     if (item->parks || item->entry->attempts + 1 < ATTEMPTS_MAX) {
         item_done(item, SETTLE_FAILED);
         return;

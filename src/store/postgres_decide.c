@@ -137,6 +137,14 @@ static int put_insert(const struct decision *d, struct put *p, struct err *reter
     return 0;
 }
 
+/* The row is not written before the next op is decided, which makes a reason of its own. */
+static int put_failed(const struct decision *d, struct put *p, struct err *reterr)
+{
+    p->run = rules_run_put_failed(&p->run, &p->by_key->now, d->at.now_ms, d->scratch);
+    if (image_keep(d->image, &p->run.error)) return no_memory(reterr);
+    return put_insert(d, p, reterr);
+}
+
 /* What its changes make of the run that it is, or that it is an alias of. */
 static int changes_apply(const struct decision *d, const struct put *p, struct run *ret_next,
                          struct err *reterr)
@@ -199,7 +207,7 @@ static int decide_put(const struct decision *d, struct err *reterr)
 {
     static int (*const put_how[])(const struct decision *, struct put *, struct err *) = {
         [PUT_INSERT] = put_insert,     [PUT_SAME] = put_same,   [PUT_CACHED] = put_cached,
-        [PUT_MISMATCH] = put_mismatch, [PUT_ALIAS] = put_alias,
+        [PUT_MISMATCH] = put_mismatch, [PUT_ALIAS] = put_alias, [PUT_FAILED] = put_failed,
     };
     struct put p = { .run = *d->ask->run };
     if (run_put_is_late(d->ask, d->at)) return answer(d, OUTCOME_LOST, NULL, reterr);

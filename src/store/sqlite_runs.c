@@ -530,6 +530,13 @@ static int put_same(struct sqlite *s, struct put *p, struct err *reterr)
     return put_told(p, OUTCOME_OK, f->run, reterr);
 }
 
+static int put_failed(struct sqlite *s, struct put *p, struct err *reterr)
+{
+    p->incoming =
+        rules_run_put_failed(&p->incoming, p->by_key.run, p->ask->now_ms, &p->scratch);
+    return put_insert(s, p, reterr);
+}
+
 static int put_cached(struct sqlite *s, struct put *p, struct err *reterr)
 {
     (void)s;
@@ -545,7 +552,7 @@ static int put_mismatch(struct sqlite *s, struct put *p, struct err *reterr)
 
 static int (*const put_how[])(struct sqlite *, struct put *, struct err *) = {
     [PUT_INSERT] = put_insert,     [PUT_SAME] = put_same,   [PUT_CACHED] = put_cached,
-    [PUT_MISMATCH] = put_mismatch, [PUT_ALIAS] = put_alias,
+    [PUT_MISMATCH] = put_mismatch, [PUT_ALIAS] = put_alias, [PUT_FAILED] = put_failed,
 };
 
 /* The rules judge it as it is by now: one that gave up its key in the buffer wants none here. */
