@@ -53,7 +53,7 @@ int run_change_check(const struct run_change *c, size_t output_bytes_max, struct
  * stored and into what was asked. */
 struct run_scratch {
     struct buf tags[2], metadata[2];
-    char reason[128]; /* of rules_run_put_failed() */
+    struct buf reason; /* of a run that is written as FAILED */
 };
 void run_scratch_init(struct run_scratch *s);
 void run_scratch_fini(struct run_scratch *s);
@@ -96,9 +96,13 @@ enum run_put rules_run_put(const struct run *by_id, const struct run *by_key,
                            const struct run *incoming, bool drains, int64_t now_ms);
 
 /* PUT_FAILED: what is written. It says why, and all else is as it was, so that it can be replayed; one
- * that was canceled stays so. */
-struct run rules_run_put_failed(const struct run *incoming, const struct run *by_key,
-                                int64_t now_ms, struct run_scratch *scratch);
+ * that was canceled stays so. `ret_run` points into scratch. */
+int rules_run_put_failed(const struct run *incoming, const struct run *by_key, int64_t now_ms,
+                         struct run_scratch *scratch, struct run *ret_run, struct err *reterr);
+
+/* The same of one that the ledger has refused for good, and why. */
+int rules_run_park(const struct run *refused, const char *why, int64_t now_ms,
+                   struct run_scratch *scratch, struct run *ret_run, struct err *reterr);
 
 /* ---- changes of a buffered run ---- */
 

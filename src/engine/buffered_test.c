@@ -442,24 +442,3 @@ Test(buffered, a_ledger_that_is_late_gets_no_more_than_the_rate)
     cr_assert(later >= RATE / 2 && later <= RATE + RATE / 10, "it goes on: %u", later);
     drainer_close(&s, drainer);
 }
-
-Test(buffered, an_entry_that_cannot_be_read_becomes_a_failed_run)
-{
-    struct run_id id;
-    uint8_t random[10] = { 3 };
-    run_id_make(s.world.wall_ms, random, &id);
-    struct buffer_ask accept = {
-        .env = bytes_str("test"), .id = id, .run = bytes_str("\7nonsense"), .unclaimed = true
-    };
-    struct key key = { bytes_str("@test"), bytes_str("x") };
-    struct op *op = op_new(VERB_ACCEPT, &key, NULL);
-    op->buffer = &accept;
-    world_run(&s.world, s.store, op);
-    cr_assert(!op->err.code && op->out.outcome == OUTCOME_OK);
-    op_free(op);
-    buffer_ask_clear(&accept);
-    struct run_stats stats = drain(&s);
-    cr_assert(stats.parked == 1, "%llu", (unsigned long long)stats.parked);
-    struct asked got = in_ledger(&id);
-    cr_assert(got.rows.rows[0]->state == RUN_FAILED && got.rows.rows[0]->error.len > 0);
-}

@@ -140,7 +140,9 @@ static int put_insert(const struct decision *d, struct put *p, struct err *reter
 /* The row is not written before the next op is decided, which makes a reason of its own. */
 static int put_failed(const struct decision *d, struct put *p, struct err *reterr)
 {
-    p->run = rules_run_put_failed(&p->run, &p->by_key->now, d->at.now_ms, d->scratch);
+    int r = rules_run_put_failed(&p->run, &p->by_key->now, d->at.now_ms, d->scratch, &p->run,
+                                 reterr);
+    if (r) return r;
     if (image_keep(d->image, &p->run.error)) return no_memory(reterr);
     return put_insert(d, p, reterr);
 }

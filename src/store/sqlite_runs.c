@@ -532,9 +532,9 @@ static int put_same(struct sqlite *s, struct put *p, struct err *reterr)
 
 static int put_failed(struct sqlite *s, struct put *p, struct err *reterr)
 {
-    p->incoming =
-        rules_run_put_failed(&p->incoming, p->by_key.run, p->ask->now_ms, &p->scratch);
-    return put_insert(s, p, reterr);
+    int r = rules_run_put_failed(&p->incoming, p->by_key.run, p->ask->now_ms, &p->scratch,
+                                 &p->incoming, reterr);
+    return r ? r : put_insert(s, p, reterr);
 }
 
 static int put_cached(struct sqlite *s, struct put *p, struct err *reterr)
