@@ -28,13 +28,14 @@ enum {
     RETRY_MS_MAX = 1000,
     PAUSE_MS_FIRST = 500, /* of what was refused, by its attempts */
     PAUSE_MS_MAX = 30000,
-    LEASE_MARGIN_MS =
-        5000, /* what is not written by then is not, and what is not known goes back */
     ATTEMPTS_MAX = 5,
     COUNT_MS = 1000,
     EARNED_MS_MAX = 50, /* with a rate: what is not taken for so long is lost */
     SLICE_MS = 50,      /* with a rate: what was written is counted by slices of time, ... */
     SLICES = 1000 / SLICE_MS + 1, /* ... a second of them, and the one that it began in */
+    /* Before the lease ends: what is not written by then is not any more, and what is not known goes
+     * back. PostgreSQL may take as long to carry out what it has begun. */
+    LEASE_MARGIN_MS = 5000,
 };
 
 struct round;

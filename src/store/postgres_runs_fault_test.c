@@ -256,6 +256,35 @@ Test(postgres_runs_fault, row_that_was_moved_is_found_again)
 
 /* ---- the clock of the server ---- */
 
+/* What is decided in time may wait for a lock until it is not. The drainer's lease lapses meanwhile, by
+ * its clock and by the server's, which is moved by whoever holds the lock. */
+Test(postgres_runs_fault, put_that_came_in_time_is_not_written_too_late)
+{
+    ledger.world.env.wall_rules = false;
+    struct batch b = { .store = ledger_open(&ledger, named("&timeout_ms=60000")), .count = 2 };
+    expect(b.store, put_of(9, "k"), OUTCOME_OK);
+    ledger_sql(&ledger,
+               "CREATE TABLE later (ms bigint); INSERT INTO later VALUES (0);"
+               "CREATE OR REPLACE FUNCTION clock_ms() RETURNS bigint LANGUAGE sql VOLATILE"
+               " AS $$ SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
+               " + (SELECT ms FROM %s.later) $$",
+               ledger.room.name);
+    b.q[0] = drain_of(1, NULL, 0);
+    b.q[1] = drain_of(2, "k", 1); /* an alias, and an increment of the other */
+    for (size_t i = 0; i < 2; i++) b.q[i]->ask.until_ms = ledger.world.mono_ms + 20000;
+    ledger_sql(&ledger, "BEGIN; LOCK runs IN SHARE MODE; UPDATE later SET ms = 30000");
+    batch_start(&b);
+    until_it_waits_for_a_lock();
+    ledger.world.mono_ms += 30000;
+    ledger_sql(&ledger, "COMMIT");
+    batch_join(&b);
+    for (size_t i = 0; i < 2; i++) cr_assert(outcome_of(b.q[i]) == OUTCOME_LOST);
+    cr_assert(number("SELECT count(*) FROM runs") == 1);
+    cr_assert(number("SELECT sum(metadata_version) FROM runs") == 0);
+    batch_free(&b);
+    store_close(b.store);
+}
+
 Test(postgres_runs_fault, server_clock_rules)
 {
     ledger.world.env.wall_rules = false;
