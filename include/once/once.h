@@ -119,6 +119,7 @@ struct once_event {
     const char *text; /* static, may be NULL */
     struct once_bytes scope, key;
     int64_t number;
+    const char *detail; /* a sentence, as long as the call; may be NULL */
 };
 
 struct once_config {

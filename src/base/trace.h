@@ -26,7 +26,8 @@
     X(TRACE_LOGIN_FAILED, "login_failed", "how many have, so far")                             \
     X(TRACE_SERVER, "server", "state it went to")                                              \
     X(TRACE_ALIAS, "alias", "nothing: a run turned out to be another one's double")            \
-    X(TRACE_POISON, "poison", "error code: a buffered run that cannot be written")             \
+    X(TRACE_POISON, "poison", "error code, or 0: a buffered run that cannot be written")       \
+    X(TRACE_DRAIN_AWAY, "drain_away", "error code: the ledger does not take what is buffered") \
     X(TRACE_SPOOL, "spool", "nothing: a run that only the spool has")
 
 #define TRACE_ENUM(kind, name, number) kind,
@@ -37,7 +38,8 @@ struct trace_event {
     enum trace_kind kind;
     struct bytes scope, key; /* empty where it is about no key */
     int64_t number;
-    const char *text; /* static: a verb, an outcome, a state; may be NULL */
+    const char *text;   /* static: a verb, an outcome, a state; may be NULL */
+    const char *detail; /* a sentence, as long as it is told; may be NULL */
 };
 
 struct trace {

@@ -221,7 +221,9 @@ void cli_print_event(void *ctx, const struct once_event *event)
                  bytes_of(event->key.data, event->key.len), hash);
         buf_printf(&line, " key=%s", hash);
     }
-    buf_printf(&line, " number=%lld\n", (long long)event->number);
+    buf_printf(&line, " number=%lld", (long long)event->number);
+    if (event->detail) buf_printf(&line, ": %s", event->detail);
+    buf_byte(&line, '\n');
     if (!buf_failed(&line)) dprintf(STDERR_FILENO, "%.*s", (int)line.len, (char *)line.data);
     buf_fini(&line);
 }

@@ -5,6 +5,8 @@
 #include "core/document.h"
 #include "core/metadata.h"
 
+#include <stdio.h>
+
 enum { SCRATCH_SLACK_BYTES = 1024 };
 
 #define BACK_OFF_MS_FIRST INT64_C(1000)
@@ -16,6 +18,7 @@ void run_scratch_init(struct run_scratch *s)
         buf_init(&s->tags[i], TAGS_BYTES_MAX);
         buf_init(&s->metadata[i], METADATA_BYTES_MAX + SCRATCH_SLACK_BYTES);
     }
+    buf_init(&s->reason, RUN_ERROR_BYTES_MAX);
 }
 
 void run_scratch_fini(struct run_scratch *s)
@@ -24,6 +27,7 @@ void run_scratch_fini(struct run_scratch *s)
         buf_fini(&s->tags[i]);
         buf_fini(&s->metadata[i]);
     }
+    buf_fini(&s->reason);
 }
 
 /* The one of the two that `in_use` does not point into, empty. */
@@ -361,8 +365,51 @@ enum run_put rules_run_put(const struct run *by_id, const struct run *by_key,
                                                                         : PUT_MISMATCH;
     if (!wants_key || !by_key) return PUT_INSERT;
     if (!run_holds_key(by_key, now_ms)) return PUT_INSERT;
-    if (drains) return PUT_ALIAS;
-    return bytes_eq(by_key->fingerprint, incoming->fingerprint) ? PUT_CACHED : PUT_MISMATCH;
+    if (!bytes_eq(by_key->fingerprint, incoming->fingerprint)) /* C7 */
+        return drains ? PUT_FAILED : PUT_MISMATCH;
+    return drains ? PUT_ALIAS : PUT_CACHED;
+}
+
+/* What was canceled in the buffer was acknowledged (U1): it needs no reason. */
+static int fail_for(struct run *next, const char *why, int64_t now_ms,
+                    struct run_scratch *scratch, struct err *reterr)
+{
+    struct json_writer w;
+    if (run_is_final(next)) return 0;
+    buf_clear(&scratch->reason);
+    json_start(&w, &scratch->reason);
+    json_put_cstring(&w, why);
+    if (buf_failed(&scratch->reason))
+        return err_set(reterr, ERR_NOMEM, "out of memory; nothing was changed");
+    finish(next, RUN_FAILED, now_ms);
+    next->error = buf_bytes(&scratch->reason);
+    return 0;
+}
+
+int rules_run_put_failed(const struct run *incoming, const struct run *by_key, int64_t now_ms,
+                         struct run_scratch *scratch, struct run *ret_run, struct err *reterr)
+{
+    char why[80 + RUN_ID_BYTES];
+    struct run next = *incoming;
+    snprintf(why, sizeof why, "its key is taken by %s, which has another payload",
+             by_key->id.text);
+    next.key_held = false;
+    int r = fail_for(&next, why, now_ms, scratch, reterr);
+    if (!r) *ret_run = next;
+    return r;
+}
+
+int rules_run_park(const struct run *refused, const char *why, int64_t now_ms,
+                   struct run_scratch *scratch, struct run *ret_run, struct err *reterr)
+{
+    char text[32 + sizeof reterr->text];
+    struct run next = *refused;
+    snprintf(text, sizeof text, "it cannot be written: %s", why);
+    int r = fail_for(&next, text, now_ms, scratch, reterr);
+    if (r) return r;
+    if (next.state == RUN_FAILED) next.key_held = false;
+    *ret_run = next;
+    return 0;
 }
 
 /* ---- changes of a buffered run ---- */

@@ -4,6 +4,7 @@
  *   U1 A final run never changes its state again.
  *   U2 Only the holder of the lease (token) ends or extends an attempt; the fence only grows.
  *   U3 A key leads to at most one run of its env and task. A run may lose its key, never gain one.
+ *      Whoever comes second with another fingerprint is never taken for it (C7).
  *   U4 Whatever was accepted for a run while it was buffered is applied to it exactly once, in
  *      order: `changes` counts them.
  *   U5 A stall is not an attempt, and both are bounded.
@@ -52,6 +53,7 @@ int run_change_check(const struct run_change *c, size_t output_bytes_max, struct
  * stored and into what was asked. */
 struct run_scratch {
     struct buf tags[2], metadata[2];
+    struct buf reason; /* of a run that is written as FAILED */
 };
 void run_scratch_init(struct run_scratch *s);
 void run_scratch_fini(struct run_scratch *s);
@@ -85,6 +87,7 @@ enum run_put {
     PUT_CACHED, /* its key leads to another run */
     PUT_MISMATCH, /* ... which is about something else; or its id does */
     PUT_ALIAS, /* it was acknowledged before anybody knew of the other: it becomes its alias */
+    PUT_FAILED, /* the same, but the other is about something else: a FAILED run, without the key */
 };
 
 /* Task, key and payload: is it what was asked for, once more? */
@@ -94,6 +97,15 @@ bool run_is_same(const struct run *a, const struct run *b);
  * `by_key`: who has its key, live or not; both may be NULL. `drains`: it comes from the buffer. */
 enum run_put rules_run_put(const struct run *by_id, const struct run *by_key,
                            const struct run *incoming, bool drains, int64_t now_ms);
+
+/* PUT_FAILED: what is written. It says why, and all else is as it was, so that it can be replayed; one
+ * that was canceled stays so. `ret_run` points into scratch. */
+int rules_run_put_failed(const struct run *incoming, const struct run *by_key, int64_t now_ms,
+                         struct run_scratch *scratch, struct run *ret_run, struct err *reterr);
+
+/* The same of one that the ledger has refused for good, and why. */
+int rules_run_park(const struct run *refused, const char *why, int64_t now_ms,
+                   struct run_scratch *scratch, struct run *ret_run, struct err *reterr);
 
 /* ---- changes of a buffered run ---- */
 

@@ -649,12 +649,93 @@ Test(run_rules, what_becomes_of_a_new_run)
         { 0, 0, 1, 0, 1, RUN_QUEUED, "f", 8999, PUT_CACHED },
         { 0, 0, 1, 0, 1, RUN_QUEUED, "f", 9000, PUT_INSERT },
         { 0, 0, 1, 1, 1, RUN_QUEUED, "f", NOW, PUT_ALIAS },
-        { 0, 0, 1, 1, 1, RUN_QUEUED, "g", NOW, PUT_ALIAS },
+        { 0, 0, 1, 1, 1, RUN_QUEUED, "g", NOW, PUT_FAILED },
+        { 0, 0, 1, 1, 1, RUN_COMPLETED, "g", NOW, PUT_FAILED },
+        { 0, 0, 1, 1, 1, RUN_QUEUED, "g", 9000, PUT_INSERT },
+        { 0, 0, 1, 1, 0, RUN_QUEUED, "g", NOW, PUT_INSERT },
         { 0, 0, 1, 1, 1, RUN_FAILED, "f", NOW, PUT_INSERT },
         { 0, 0, 1, 1, 0, RUN_QUEUED, "f", NOW, PUT_INSERT },
         { 0, 0, 1, 0, 0, RUN_QUEUED, "f", NOW, PUT_INSERT },
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) check_put(&rows[i], i);
+}
+
+/* C7: it is neither worked on nor shown the other one's answer, and nothing of it vanishes. */
+Test(run_rules, whose_key_is_about_something_else_is_failed_and_keeps_the_rest)
+{
+    struct run other = run_in(RUN_QUEUED), r = run_in(RUN_QUEUED);
+    strcpy(other.id.text, "run_01HZZZZZZZZZZZZZZZZZZZZZZ1");
+    r.payload = bytes_str("{}");
+    struct run next;
+    cr_assert(rules_run_put_failed(&r, &other, NOW, &scene.scratch, &next, &scene.err) == 0);
+    cr_assert(next.state == RUN_FAILED && next.finished_at_ms == NOW);
+    cr_assert(
+        bytes_eq(next.error, bytes_str("\"its key is taken by run_01HZZZZZZZZZZZZZZZZZZZZZZ1,"
+                                       " which has another payload\"")));
+    cr_assert(!next.key_held && bytes_eq(next.key, r.key));
+    cr_assert(run_nonsense(&next) == NULL, "%s", run_nonsense(&next));
+    next.state = r.state;
+    next.finished_at_ms = r.finished_at_ms;
+    next.error = r.error;
+    next.key_held = r.key_held;
+    cr_assert(memcmp(&next, &r, sizeof r) == 0);
+}
+
+/* U1: it was acknowledged. */
+Test(run_rules, whose_key_is_about_something_else_stays_canceled)
+{
+    struct run other = run_in(RUN_QUEUED), r = run_in(RUN_CANCELED);
+    struct run next;
+    cr_assert(rules_run_put_failed(&r, &other, NOW, &scene.scratch, &next, &scene.err) == 0);
+    cr_assert(next.state == RUN_CANCELED && next.finished_at_ms == r.finished_at_ms);
+    cr_assert(bytes_eq(next.error, r.error) && !next.key_held);
+}
+
+/* ---- a run that the ledger refuses for good ---- */
+
+static struct run parked(const struct run *r, const char *why)
+{
+    struct run next;
+    int code = rules_run_park(r, why, NOW, &scene.scratch, &next, &scene.err);
+    cr_assert_eq(code, 0, "%s", scene.err.text);
+    return next;
+}
+
+Test(run_rules, one_that_is_parked_is_failed_and_keeps_the_rest)
+{
+    struct run r = run_in(RUN_QUEUED);
+    r.payload = bytes_str("{}");
+    struct run next = parked(&r, "postgres: no \"payload\", please\n");
+    cr_assert(next.state == RUN_FAILED && next.finished_at_ms == NOW);
+    cr_assert(bytes_eq(next.error, bytes_str("\"it cannot be written: postgres: no"
+                                             " \\\"payload\\\", please\\n\"")));
+    cr_assert(!next.key_held && bytes_eq(next.key, r.key), "a FAILED run has no key");
+    cr_assert(run_nonsense(&next) == NULL, "%s", run_nonsense(&next));
+    next.state = r.state;
+    next.finished_at_ms = r.finished_at_ms;
+    next.error = r.error;
+    next.key_held = r.key_held;
+    cr_assert(memcmp(&next, &r, sizeof r) == 0);
+}
+
+Test(run_rules, one_that_is_parked_stays_canceled_and_keeps_its_key)
+{
+    struct run r = run_in(RUN_CANCELED), next = parked(&r, "no");
+    cr_assert(memcmp(&next, &r, sizeof r) == 0);
+}
+
+/* Whatever the server says, the error is JSON. */
+Test(run_rules, the_reason_of_one_that_is_parked_is_json)
+{
+    char why[200];
+    struct run r = run_in(RUN_QUEUED);
+    for (int c = 1; c < 256; c++) {
+        memset(why, c, sizeof why - 1);
+        why[sizeof why - 1] = '\0';
+        struct run next = parked(&r, why);
+        struct run_change fail = { .kind = RUN_FAIL, .body = next.error };
+        cr_assert(run_change_check(&fail, 1024, &scene.err) == 0, "%d: %s", c, scene.err.text);
+    }
 }
 
 Test(run_rules, the_same_id_is_the_same_run_or_none)

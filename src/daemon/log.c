@@ -232,6 +232,7 @@ static const struct {
     [TRACE_SERVER] = { LOG_INFO, NULL, "state" },
     [TRACE_ALIAS] = { LOG_WARN, NULL, NULL },
     [TRACE_POISON] = { LOG_WARN, NULL, "error" },
+    [TRACE_DRAIN_AWAY] = { LOG_WARN, NULL, "error" },
     [TRACE_SPOOL] = { LOG_WARN, NULL, "what" },
 };
 
@@ -239,7 +240,7 @@ static void on_trace(void *ctx, const struct trace_event *event)
 {
     char key[LOG_KEY_BYTES] = "";
     if (event->key.len) log_key(event->scope, event->key, key);
-    struct log_field fields[4];
+    struct log_field fields[5];
     size_t count = 0;
     if (*key) fields[count++] = (struct log_field)LOG_TEXT("key", key);
     if (trace_rows[event->kind].text)
@@ -247,6 +248,7 @@ static void on_trace(void *ctx, const struct trace_event *event)
     if (trace_rows[event->kind].number)
         fields[count++] =
             (struct log_field)LOG_NUMBER(trace_rows[event->kind].number, event->number);
+    if (event->detail) fields[count++] = (struct log_field)LOG_TEXT("reason", event->detail);
     fields[count] = (struct log_field){ 0 };
     log_often(ctx, trace_rows[event->kind].level, trace_name(event->kind), fields);
 }

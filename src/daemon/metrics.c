@@ -367,12 +367,14 @@ static const struct family families[] = {
     COUNTER("once_drained_total", runs.drained, "Runs moved from the buffer into the ledger"),
     { "once_drain_lag_seconds", EXPOSITION_HISTOGRAM, "How long they were in the buffer",
       write_lag, 0, 1 },
-    COUNTER("once_drain_retries_total", runs.drain_retried,
-            "Runs that stayed in the buffer because the ledger could not be reached"),
+    COUNTER(
+        "once_drain_retries_total", runs.drain_retried,
+        "Runs that stayed in the buffer because the ledger could not be reached, or was late"),
     COUNTER("once_drain_failures_total", runs.drain_failed,
             "Attempts to write a run that failed because of the run"),
     COUNTER("once_drain_parked_total", runs.parked,
-            "Runs that could not be written, and are FAILED runs instead"),
+            "Runs that could not be written, or whose key is another run's, and are FAILED "
+            "runs instead"),
     COUNTER("once_aliases_total", runs.aliased,
             "Runs that turned out to have another one's key, and are its aliases now"),
     { "once_spool_entries", EXPOSITION_GAUGE,

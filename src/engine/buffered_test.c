@@ -301,15 +301,16 @@ Test(buffered, a_run_that_failed_has_no_key_although_its_entry_has)
 
 /* ---- two ids for one key: half of a fleet did not see coord ---- */
 
-/* Somebody puts a run with this key into the ledger, without a claim. */
-static struct run_id put_behind(const char *key)
+/* Somebody puts a run with this key and payload into the ledger, without a claim. */
+static struct run_id put_behind(const char *key, const char *payload)
 {
     struct run_ask put = { .env = bytes_str("test") };
-    uint8_t random[10] = { 1 }, hash[32] = { 0 };
+    uint8_t random[10] = { 1 }, hash[SHA256_BYTES];
+    fingerprint_of(payload, hash);
     struct run run = { .env = put.env,
                        .task = bytes_str("mail"),
                        .queue = bytes_str("mail"),
-                       .payload = bytes_str("1"),
+                       .payload = bytes_str(payload),
                        .fingerprint = bytes_of(hash, sizeof hash),
                        .key = bytes_str(key),
                        .key_held = true,
@@ -334,7 +335,7 @@ Test(buffered, a_second_id_becomes_an_alias_with_all_that_was_done_to_it)
     struct run_id alias = buffered_run("k");
     expect(change(&s, &alias, tags("\1a")), OUTCOME_OK);
     expect(change(&s, &alias, increment()), OUTCOME_OK);
-    struct run_id canonical = put_behind("k");
+    struct run_id canonical = put_behind("k", "{\"n\":[]}");
     expect(change(&s, &canonical, tags("\1b")), OUTCOME_OK);
     cr_assert(drain(&s).aliased == 1);
     struct asked by_alias = in_ledger(&alias), by_id = in_ledger(&canonical);
@@ -344,6 +345,28 @@ Test(buffered, a_second_id_becomes_an_alias_with_all_that_was_done_to_it)
     cr_assert(bytes_eq(b->metadata, bytes_str("{\"n\":1}")));
     expect(change(&s, &alias, (struct run_change){ .kind = RUN_CANCEL }), OUTCOME_OK);
     cr_assert(in_ledger(&canonical).rows.rows[0]->state == RUN_CANCELED);
+}
+
+/* C7: it is another run's key. */
+Test(buffered, a_second_id_of_another_payload_is_a_failed_run_that_can_be_replayed)
+{
+    struct run_id id = buffered_run("k");
+    expect(change(&s, &id, tags("\1a")), OUTCOME_OK);
+    expect(change(&s, &id, increment()), OUTCOME_OK);
+    struct run_id other = put_behind("k", "2");
+    struct run_stats stats = drain(&s);
+    cr_assert(stats.aliased == 0 && stats.parked == 1 && stats.drain_failed == 0);
+    struct asked got = in_ledger(&id);
+    struct run *run = got.rows.rows[0];
+    cr_assert(run_id_eq(&run->id, &id) && run->state == RUN_FAILED);
+    cr_assert(memmem(run->error.data, run->error.len, other.text, RUN_ID_BYTES));
+    cr_assert(bytes_eq(run->payload, bytes_str("{\"n\":[]}")));
+    cr_assert(bytes_eq(run->tags, bytes_str("\1a")));
+    cr_assert(bytes_eq(run->metadata, bytes_str("{\"n\":1}")));
+    struct run *unharmed = in_ledger(&other).rows.rows[0];
+    cr_assert(unharmed->state == RUN_QUEUED && unharmed->tags.len == 0);
+    struct asked replayed = expect(ask(&s, about(ASK_REPLAY, &id)), OUTCOME_OK);
+    cr_assert(bytes_eq(replayed.rows.rows[0]->payload, bytes_str("{\"n\":[]}")));
 }
 
 /* ---- lists ---- */
@@ -418,25 +441,4 @@ Test(buffered, a_ledger_that_is_late_gets_no_more_than_the_rate)
     unsigned later = faulty_count(s.store, VERB_RUN_PUT) - sent;
     cr_assert(later >= RATE / 2 && later <= RATE + RATE / 10, "it goes on: %u", later);
     drainer_close(&s, drainer);
-}
-
-Test(buffered, an_entry_that_cannot_be_read_becomes_a_failed_run)
-{
-    struct run_id id;
-    uint8_t random[10] = { 3 };
-    run_id_make(s.world.wall_ms, random, &id);
-    struct buffer_ask accept = {
-        .env = bytes_str("test"), .id = id, .run = bytes_str("\7nonsense"), .unclaimed = true
-    };
-    struct key key = { bytes_str("@test"), bytes_str("x") };
-    struct op *op = op_new(VERB_ACCEPT, &key, NULL);
-    op->buffer = &accept;
-    world_run(&s.world, s.store, op);
-    cr_assert(!op->err.code && op->out.outcome == OUTCOME_OK);
-    op_free(op);
-    buffer_ask_clear(&accept);
-    struct run_stats stats = drain(&s);
-    cr_assert(stats.parked == 1, "%llu", (unsigned long long)stats.parked);
-    struct asked got = in_ledger(&id);
-    cr_assert(got.rows.rows[0]->state == RUN_FAILED && got.rows.rows[0]->error.len > 0);
 }

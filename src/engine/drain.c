@@ -3,9 +3,12 @@
  *
  * Guarantees: an entry is settled as written only after the ledger has it; whatever happens in
  * between, its lease lapses and somebody else does it again: the id makes the write idempotent, and
- * what was changed meanwhile is applied once (U4). A ledger that is away costs no attempts: its
- * entries go back, and the next round waits, longer every time. An entry that can never be written
- * becomes a FAILED run with the reason: nothing vanishes.
+ * what was changed meanwhile is applied once (U4). Nothing is written when the lease may have lapsed:
+ * the entry may have been canceled since. A ledger that is away costs no attempts: its
+ * entries go back, and the next round waits, longer every time. An entry that the ledger refuses goes
+ * back, too, with a pause that is longer every time, and nobody else waits for it; one that is refused
+ * for good becomes a FAILED run with the reason and all that can be read of it. Should the ledger not
+ * take that either, it stays in the buffer: nothing vanishes.
  *
  *   lease --> put, put, put --> settle --> the next, at once if there was more than fits a round
  *     '--none: look again in a while, or when something is accepted here */
@@ -23,12 +26,16 @@ enum {
     AWAY_MS_MAX = 30000,
     RETRY_MS_FIRST = 20,
     RETRY_MS_MAX = 1000,
-    LEASE_MARGIN_MS = 5000, /* what is not known by then goes back */
+    PAUSE_MS_FIRST = 500, /* of what was refused, by its attempts */
+    PAUSE_MS_MAX = 30000,
     ATTEMPTS_MAX = 5,
     COUNT_MS = 1000,
     EARNED_MS_MAX = 50, /* with a rate: what is not taken for so long is lost */
     SLICE_MS = 50,      /* with a rate: what was written is counted by slices of time, ... */
     SLICES = 1000 / SLICE_MS + 1, /* ... a second of them, and the one that it began in */
+    /* Before the lease ends: what is not written by then is not any more, and what is not known goes
+     * back. PostgreSQL may take as long to carry out what it has begun. */
+    LEASE_MARGIN_MS = 5000,
 };
 
 struct round;
@@ -40,8 +47,7 @@ struct item {
     struct run_ask ask;
     struct timer timer; /* ambiguous: ask again */
     unsigned tries;
-    bool parks;
-    char reason[200];
+    struct run *parked; /* FAILED, because it was refused for good; NULL: it was not */
     enum settle_how how;
 };
 
@@ -53,8 +59,10 @@ struct round {
     struct buffer_ask settle;
     struct item *items;
     size_t open; /* items at the ledger */
+    size_t written;
     int64_t until_ms;
-    bool away; /* the ledger could not be reached */
+    struct err
+        away; /* what the ledger did not take, and not because of it: why; code 0: nothing */
     uint8_t env[ENV_BYTES_MAX];
 };
 
@@ -155,9 +163,11 @@ static void round_free(struct round *r)
     struct drainer *d = r->drainer;
     link_remove(&r->link);
     d->regular -= r->regular;
-    buffer_ask_clear(&r->lease);
     free((void *)r->lease.weights);
     free((void *)r->settle.settles);
+    for (size_t i = 0; r->items && i < r->lease.entries.count; i++)
+        run_free(r->items[i].parked);
+    buffer_ask_clear(&r->lease);
     free(r->items);
     free(r);
 }
@@ -180,36 +190,65 @@ static void look_later(struct drainer *d)
     if (!timer_is_set(&d->timer)) timer_set(e->loop, &d->timer, at_ms);
 }
 
+static const struct err no_memory = {
+    ERR_NOMEM, "out of memory moving the buffer; what is not moved stays there"
+};
+
 /* It is tried again like a look that found nothing; what was leased lapses. */
 static void out_of_memory(struct drainer *d)
 {
-    tell(d, &(struct err){ ERR_NOMEM, "out of memory moving the buffer; what is not moved "
-                                      "stays there" });
+    tell(d, &no_memory);
     if (!d->stopping) look_later(d);
 }
 
-static void reached(struct drainer *d, bool away)
+/* All that it has goes back: the next one waits. */
+static void hold(struct drainer *d, const struct err *why)
 {
     struct engine *e = engine_of(d);
     int64_t now_ms = e->loop->now_ms;
-    if (!away)
-        d->away = 0;
-    else if (d->hold_ms <= now_ms) /* else another round has found out just now */
-        d->hold_ms = now_ms + back_off_ms(e->rng, ++d->away, AWAY_MS_FIRST, AWAY_MS_MAX);
+    if (d->hold_ms > now_ms) return; /* another round has found out just now */
+    d->hold_ms = now_ms + back_off_ms(e->rng, ++d->away, AWAY_MS_FIRST, AWAY_MS_MAX);
+    trace_emit(e->trace, (struct trace_event){ .kind = TRACE_DRAIN_AWAY,
+                                               .number = why->code,
+                                               .text = err_name(why->code),
+                                               .detail = why->text });
+}
+
+/* A ledger that took some of it is there. */
+static bool is_away(const struct round *r)
+{
+    return r->away.code && !r->written;
 }
 
 static void settled(struct op *op, void *ctx)
 {
     struct round *r = ctx;
     struct drainer *d = r->drainer;
+    struct err err;
     op_free(op); /* what was not settled lapses, and is written again: no harm */
-    reached(d, r->away);
-    if (r->away)
-        tell(d,
-             &(struct err){ ERR_UNAVAILABLE, "the ledger cannot be reached; what is not moved "
-                                             "stays in the buffer" });
+    if (is_away(r)) {
+        err_set(&err, ERR_UNAVAILABLE, "what is not moved stays in the buffer: %.140s",
+                r->away.text);
+        hold(d, &r->away);
+        tell(d, &err);
+    } else {
+        d->away = 0;
+    }
     round_free(r);
     next(d);
+}
+
+/* Of those that go back, because of themselves or alone: the others go on without them. */
+static int64_t pause_ms(const struct round *r)
+{
+    unsigned tries = r->away.code && r->written;
+    for (size_t i = 0; i < r->lease.entries.count; i++) {
+        const struct item *item = &r->items[i];
+        if (item->how == SETTLE_FAILED && item->entry->attempts + 1 > tries)
+            tries = item->entry->attempts + 1;
+    }
+    if (!tries) return 0;
+    return back_off_ms(engine_of(r->drainer)->rng, tries, PAUSE_MS_FIRST, PAUSE_MS_MAX);
 }
 
 static void settle(struct round *r)
@@ -221,7 +260,7 @@ static void settle(struct round *r)
     if (!op) {
         free(rows);
         struct drainer *d = r->drainer;
-        reached(d, true);
+        hold(d, &no_memory);
         round_free(r);
         out_of_memory(d);
         return;
@@ -231,8 +270,9 @@ static void settle(struct round *r)
         rows[i] =
             (struct settle){ .id = item->entry->id, .env = item->entry->env, .how = item->how };
     }
-    r->settle =
-        (struct buffer_ask){ .token = r->lease.token, .settles = rows, .settle_count = count };
+    r->settle = (struct buffer_ask){
+        .token = r->lease.token, .settles = rows, .settle_count = count, .pause_ms = pause_ms(r)
+    };
     op->buffer = &r->settle;
     engine_submit(e, op, settled, r);
 }
@@ -241,6 +281,7 @@ static void item_done(struct item *item, enum settle_how how)
 {
     struct round *r = item->round;
     item->how = how;
+    r->written += how == SETTLE_WRITTEN;
     run_ask_clear(&item->ask);
     count_written(r->drainer, r->regular);
     CHECK(r->open > 0);
@@ -248,6 +289,16 @@ static void item_done(struct item *item, enum settle_how how)
 }
 
 /* ---- one entry ---- */
+
+static void tell_poison(const struct item *item, int code, const char *why)
+{
+    trace_emit(engine_of(item->round->drainer)->trace,
+               (struct trace_event){ .kind = TRACE_POISON,
+                                     .scope = item->entry->env,
+                                     .key = run_id_bytes(&item->entry->id),
+                                     .number = code,
+                                     .text = why });
+}
 
 static void written(struct item *item)
 {
@@ -257,7 +308,7 @@ static void written(struct item *item)
     const struct run *run = item->ask.rows.count ? item->ask.rows.rows[0] : NULL;
     int64_t lag_ms = item->round->lease.now_ms - item->entry->accepted_at_ms;
     stats->drained++;
-    stats->parked += item->parks;
+    stats->parked += item->parked || item->ask.put == PUT_FAILED;
     histogram_add(&stats->drain_lag, &histogram_us, lag_ms > 0 ? (uint64_t)lag_ms * 1000 : 0);
     if (item->ask.put == PUT_ALIAS) {
         stats->aliased++;
@@ -265,6 +316,7 @@ static void written(struct item *item)
                                                    .scope = item->entry->env,
                                                    .key = run_id_bytes(&item->entry->id) });
     }
+    if (item->ask.put == PUT_FAILED) tell_poison(item, 0, outcome_name(OUTCOME_MISMATCH));
     if (run) work_ring(e, run->env, run->queue);
     item_done(item, SETTLE_WRITTEN);
 }
@@ -286,67 +338,99 @@ static bool retries(struct item *item)
     return true;
 }
 
-/* What is left of a run that cannot be written: enough to be found, and why. */
-static void make_failed(struct item *item, const struct err *err)
+/* The ledger did not take it, and not because of it. */
+static void not_taken(struct item *item, const struct err *err)
 {
-    struct engine *e = engine_of(item->round->drainer);
-    struct run *run = &item->run;
-    struct bytes unknown = bytes_str("unreadable");
-    snprintf(item->reason, sizeof item->reason, "\"it cannot be written: %s\"",
-             err_name(err->code));
-    *run = (struct run){ .id = item->entry->id,
-                         .env = item->entry->env,
-                         .task = run->task.len ? run->task : unknown,
-                         .queue = run->queue.len ? run->queue : unknown,
-                         .key = run->key,
-                         .fingerprint = run->fingerprint,
-                         .attempts_max = 1,
-                         .created_at_ms = item->entry->accepted_at_ms };
-    run->state = RUN_FAILED;
-    run->error = bytes_str(item->reason);
-    run->finished_at_ms = wall_ms(e);
+    struct round *r = item->round;
+    if (!r->away.code) r->away = *err;
+    r->drainer->runs->stats.drain_retried++;
+    item_done(item, SETTLE_BACK);
 }
 
+/* Of an entry that is no run: enough to be found. */
+static struct run unreadable_run(const struct entry *entry)
+{
+    struct bytes unknown = bytes_str("unreadable");
+    return (struct run){ .id = entry->id,
+                         .env = entry->env,
+                         .task = unknown,
+                         .queue = unknown,
+                         .state = RUN_QUEUED,
+                         .attempts_max = 1,
+                         .created_at_ms = entry->accepted_at_ms };
+}
+
+/* With all that was done to it, unless that makes no sense either. NULL: out of memory. */
+static struct run *parked_run(const struct item *item, const struct err *why)
+{
+    int64_t now_ms = wall_ms(engine_of(item->round->drainer));
+    struct run_scratch scratch;
+    struct run run = item->run, *copy = NULL;
+    struct err err;
+    run_scratch_init(&scratch);
+    int r = run_fold(&item->run, item->entry->changes, &scratch, &run, &err);
+    if (r != ERR_NOMEM) r = rules_run_park(&run, why->text, now_ms, &scratch, &run, &err);
+    if (!r) copy = run_copy(&run);
+    run_scratch_fini(&scratch);
+    return copy;
+}
+
+/* The ledger has refused it. After some attempts, which are counted, it is written as a FAILED run; if
+ * that is refused, too, it stays in the buffer, and is tried again, for ever but seldom. */
 static void poisoned(struct item *item, const struct err *err)
 {
     struct drainer *d = item->round->drainer;
     d->runs->stats.drain_failed++;
-    trace_emit(engine_of(d)->trace, (struct trace_event){ .kind = TRACE_POISON,
-                                                          .scope = item->entry->env,
-                                                          .key = run_id_bytes(&item->entry->id),
-                                                          .number = err->code,
-                                                          .text = err_name(err->code) });
-    if (item->parks || item->entry->attempts + 1 < ATTEMPTS_MAX) {
+    tell_poison(item, err->code, err_name(err->code));
+    if (item->parked || item->entry->attempts + 1 < ATTEMPTS_MAX) {
         item_done(item, SETTLE_FAILED);
         return;
     }
-    item->parks = true;
-    make_failed(item, err);
-    put(item);
+    item->parked = parked_run(item, err);
+    if (item->parked)
+        put(item);
+    else
+        not_taken(item, &no_memory);
 }
 
-static bool is_transient(int code)
+/* Whatever else is wrong, is wrong with the ledger. */
+static bool is_poison(int code)
 {
-    return code == ERR_UNAVAILABLE || code == ERR_NOMEM || code == ERR_CANCELED;
+    return code == ERR_CORRUPT || code == ERR_INVALID || code == ERR_LIMIT;
+}
+
+/* It came to the ledger when its lease was about to lapse. From then on others may change the entry, and
+ * are told that it counts: what was read before must not be written. */
+static void too_late(struct item *item)
+{
+    struct drainer *d = item->round->drainer;
+    d->runs->stats.drain_retried++;
+    trace_emit(engine_of(d)->trace, (struct trace_event){ .kind = TRACE_LOST,
+                                                          .scope = item->entry->env,
+                                                          .key = run_id_bytes(&item->entry->id),
+                                                          .text = "drain" });
+    item_done(item, SETTLE_BACK);
 }
 
 static void put_answered(struct op *op, void *ctx)
 {
     struct item *item = ctx;
     struct err err = op->err;
+    bool late = op->out.outcome == OUTCOME_LOST;
     op_free(op);
+    if (!err.code && late) {
+        too_late(item);
+        return;
+    }
     if (!err.code) {
         written(item);
         return;
     }
     if (err.code == ERR_AMBIGUOUS && retries(item)) return;
-    if (err.code != ERR_AMBIGUOUS && !is_transient(err.code)) {
+    if (is_poison(err.code))
         poisoned(item, &err);
-        return;
-    }
-    item->round->away = true;
-    item->round->drainer->runs->stats.drain_retried++;
-    item_done(item, SETTLE_BACK);
+    else
+        not_taken(item, &err);
 }
 
 static void put(struct item *item)
@@ -354,15 +438,15 @@ static void put(struct item *item)
     struct engine *e = engine_of(item->round->drainer);
     struct op *op = op_new(VERB_RUN_PUT, NULL, NULL);
     if (!op) {
-        item->round->away = true;
-        item_done(item, SETTLE_BACK);
+        not_taken(item, &no_memory);
         return;
     }
     item->ask =
         (struct run_ask){ .env = item->entry->env,
-                          .run = &item->run,
-                          .changes = item->parks ? bytes_of(NULL, 0) : item->entry->changes,
-                          .drains = true };
+                          .run = item->parked ? item->parked : &item->run,
+                          .changes = item->parked ? bytes_of(NULL, 0) : item->entry->changes,
+                          .drains = true,
+                          .until_ms = item->round->until_ms - LEASE_MARGIN_MS };
     op->run = &item->ask;
     op->lane = item->run.key.len ? item->run.key : run_id_bytes(&item->entry->id);
     engine_submit(e, op, put_answered, item);
@@ -370,13 +454,19 @@ static void put(struct item *item)
 
 static void begin(struct item *item)
 {
-    struct err err = { ERR_CORRUPT, "" };
-    if (run_decode(item->entry->run, &item->run) && bytes_eq(item->run.env, item->entry->env)) {
+    const struct entry *entry = item->entry;
+    bool readable = run_decode(entry->run, &item->run);
+    bool same =
+        readable && bytes_eq(item->run.env, entry->env) && run_id_eq(&item->run.id, &entry->id);
+    if (same) {
         put(item);
         return;
     }
-    item->run = (struct run){ 0 };
-    poisoned(item, &err);
+    if (!readable) item->run = unreadable_run(entry);
+    item->run.env = entry->env;
+    item->run.id = entry->id;
+    poisoned(item, readable ? &(struct err){ ERR_CORRUPT, "the run is another one" }
+                            : &(struct err){ ERR_CORRUPT, "what was accepted is no run" });
 }
 
 /* ---- a round ---- */

@@ -21,7 +21,7 @@
  *   V2 Same env, task and key: the same run for every caller, until the key expires, is reset, or its
  *      run has FAILED. Of a burst, one is told `created`.
  *   V3 An id that was handed out is found, whoever asks (C8): as its run, or as an alias of the one
- *      that has its key.
+ *      that has its key and is about the same (C7).
  *   V4 What was acknowledged of a change is in the run, whatever happens to buffer and drainer, as far
  *      as the buffer's store is durable. */
 #ifndef ENGINE_RUNS_H

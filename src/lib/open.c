@@ -16,7 +16,8 @@ static void emit(void *ctx, const struct trace_event *event)
                               .text = event->text,
                               .scope = { event->scope.data, event->scope.len },
                               .key = { event->key.data, event->key.len },
-                              .number = event->number };
+                              .number = event->number,
+                              .detail = event->detail };
     o->config.on_event(o->config.on_event_ctx, &out);
 }
 

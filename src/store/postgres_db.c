@@ -39,12 +39,13 @@ static const struct {
     enum pg_failure failed;
     int code;
 } meanings[] = {
-    { "26000", PG_AGAIN, ERR_UNAVAILABLE },   /* the prepared statement is in another session */
-    { "40003", PG_LOST, ERR_UNAVAILABLE },    /* whether it was committed is not known */
-    { "40", PG_AGAIN, ERR_UNAVAILABLE },      /* serialization failure, deadlock */
-    { "42501", PG_REFUSED, ERR_UNAVAILABLE }, /* no permission */
-    { "42", PG_BAD_OP, ERR_CORRUPT },         /* not the schema we made */
-    { "3F", PG_REFUSED, ERR_CORRUPT },        /* no schema */
+    { "26000", PG_AGAIN, ERR_UNAVAILABLE }, /* the prepared statement is in another session */
+    { "40003", PG_LOST, ERR_UNAVAILABLE },  /* whether it was committed is not known */
+    { "40", PG_AGAIN, ERR_UNAVAILABLE },    /* serialization failure, deadlock */
+    /* No table, no schema, no permission: a restore, another database behind the pooler. That says
+     * nothing of what is asked for; but it may be what a trigger of somebody's needs for some rows. */
+    { "42", PG_BAD_OP, ERR_UNAVAILABLE },
+    { "3F", PG_BAD_OP, ERR_UNAVAILABLE },
     { "23505", PG_TAKEN, ERR_UNAVAILABLE },
     { "22", PG_BAD_OP, ERR_CORRUPT }, /* data, */
     { "23", PG_BAD_OP, ERR_CORRUPT }, /* or a constraint that is not ours */
@@ -93,6 +94,7 @@ static int refused(struct pgdb *db, const PGresult *result, struct err *reterr)
     while (strncmp(state, meanings[i].state, strlen(meanings[i].state)) != 0) i++;
     const char *text = PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY);
     db->failed = meanings[i].failed;
+    db->missing = strcmp(state, "42P01") == 0 || strncmp(state, "3F", 2) == 0;
     int r = set_text(reterr, meanings[i].code, text ? text : state);
     /* The primary is somewhere else now: the next connection finds it. */
     if (strcmp(state, "25006") == 0) disconnect(db);
@@ -204,6 +206,7 @@ static int send(struct pgdb *db, enum pgsql sql, const struct pg_params *p, stru
 static void round_trip(struct pgdb *db)
 {
     db->failed = PG_FINE;
+    db->missing = false;
     db->deadline_ms = pgdb_now_ms() + db->options.timeout_ms;
 }
 

@@ -131,6 +131,7 @@ struct pgdb {
     bool prepared[PGSQLS];
     bool unnamed; /* behind a pooler: what we prepare may be in somebody else's session */
     enum pg_failure failed;
+    bool missing;        /* because there is no such table, or schema */
     int64_t until_ms;    /* monotonic: no new round of the work at hand after this */
     int64_t deadline_ms; /* monotonic, of the round trip at hand */
 
@@ -171,7 +172,7 @@ void pgdb_close(struct pgdb *db); /* takes half-built ones */
 int pgdb_begin(struct pgdb *db, struct err *reterr);
 bool pgdb_late(const struct pgdb *db);
 enum { PG_ROUNDS_MIN = 3 }; /* before it is: one slow round is not a race that was lost */
-int64_t pgdb_now_ms(void); /* monotonic */
+int64_t pgdb_now_ms(void);  /* monotonic */
 
 /* One statement, one transaction, one round trip. */
 int pgdb_query(struct pgdb *db, struct pg_statement *statement, struct err *reterr);

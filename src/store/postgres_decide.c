@@ -6,7 +6,7 @@
 
 #include "base/check.h"
 
-enum { PUT_MARGIN_MS = 2000 }; /* between the write and the end of the claim it is made under */
+enum { PUT_MARGIN_MS = 2000 }; /* between the write and the end of what it is made under */
 
 struct decision {
     struct run_step *step;
@@ -124,7 +124,6 @@ struct put {
 static int put_insert(const struct decision *d, struct put *p, struct err *reterr)
 {
     struct run next = p->run;
-    if (run_put_is_late(d->ask, d->at)) return answer(d, OUTCOME_LOST, NULL, reterr);
     bool wants_key = next.key_held && next.key.len && d->at.now_ms < next.key_until_ms;
     if (p->by_key && !wants_key) next.key_held = false;
     if (next.key.len == 0) next.key_held = false;
@@ -136,6 +135,16 @@ static int put_insert(const struct decision *d, struct put *p, struct err *reter
     }
     change_row(d, image_add(d->image, &next));
     return 0;
+}
+
+/* The row is not written before the next op is decided, which makes a reason of its own. */
+static int put_failed(const struct decision *d, struct put *p, struct err *reterr)
+{
+    int r = rules_run_put_failed(&p->run, &p->by_key->now, d->at.now_ms, d->scratch, &p->run,
+                                 reterr);
+    if (r) return r;
+    if (image_keep(d->image, &p->run.error)) return no_memory(reterr);
+    return put_insert(d, p, reterr);
 }
 
 /* What its changes make of the run that it is, or that it is an alias of. */
@@ -200,9 +209,10 @@ static int decide_put(const struct decision *d, struct err *reterr)
 {
     static int (*const put_how[])(const struct decision *, struct put *, struct err *) = {
         [PUT_INSERT] = put_insert,     [PUT_SAME] = put_same,   [PUT_CACHED] = put_cached,
-        [PUT_MISMATCH] = put_mismatch, [PUT_ALIAS] = put_alias,
+        [PUT_MISMATCH] = put_mismatch, [PUT_ALIAS] = put_alias, [PUT_FAILED] = put_failed,
     };
     struct put p = { .run = *d->ask->run };
+    if (run_put_is_late(d->ask, d->at)) return answer(d, OUTCOME_LOST, NULL, reterr);
     int r =
         d->ask->drains ? run_fold(d->ask->run, d->ask->changes, d->scratch, &p.run, reterr) : 0;
     if (!r) r = keep_made(d, d->ask->run, &p.run, reterr);

@@ -370,7 +370,7 @@ Test(postgres_fault, schema_that_is_away_is_an_error_that_passes)
                ledger.room.name);
     struct op *op = ledger_op(VERB_PEEK, "k", 1, NULL);
     ledger_exec(s, &op, 1);
-    cr_assert(op->err.code == ERR_CORRUPT, "%s", op->err.text);
+    cr_assert(op->err.code == ERR_UNAVAILABLE, "%s", op->err.text);
     ledger_sql(&ledger, "ALTER SCHEMA %s_away RENAME TO %s", ledger.room.name,
                ledger.room.name);
     ledger_exec(s, &op, 1);

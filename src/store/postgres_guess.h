@@ -10,7 +10,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { DECISION_MS = 1000 }; /* how old a decision may be when it is carried out */
+/* How old a decision may be when it is carried out. One about runs that has to wait for a lock then is
+ * undone if that takes more than 4 s (postgres/002-runs.sql). */
+enum { DECISION_MS = 1000 };
 
 struct guess {
     int64_t read_ms;      /* the server's clock at the last read ... */

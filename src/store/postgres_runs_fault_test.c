@@ -186,6 +186,43 @@ Test(postgres_runs_fault, op_that_poisons_a_batch_fails_alone)
     store_close(s);
 }
 
+/* A restore, another database behind the pooler: nothing is wrong with the run. */
+Test(postgres_runs_fault, table_that_is_away_is_an_outage)
+{
+    struct store *s = ledger_open(&ledger, "");
+    struct question *q[] = { put_of(1, "a"), put_of(2, "b") };
+    ledger_sql(&ledger, "ALTER TABLE runs RENAME TO runs_away");
+    exec(s, q, 2);
+    for (size_t i = 0; i < 2; i++) {
+        cr_assert(q[i]->op->err.code == ERR_UNAVAILABLE, "%s", q[i]->op->err.text);
+        cr_assert(strstr(q[i]->op->err.text, "runs"), "%s", q[i]->op->err.text);
+    }
+    ledger_sql(&ledger, "ALTER TABLE runs_away RENAME TO runs");
+    exec(s, q, 2);
+    for (size_t i = 0; i < 2; i++) {
+        cr_assert(outcome_of(q[i]) == OUTCOME_OK);
+        question_free(q[i]);
+    }
+    store_close(s);
+}
+
+Test(postgres_runs_fault, what_a_trigger_misses_is_an_outage_for_its_op_alone)
+{
+    struct store *s = ledger_open(&ledger, "");
+    put_many(s, 100);
+    ledger_sql(&ledger, "CREATE FUNCTION audit() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
+                        " IF NEW.key = 'bad' THEN INSERT INTO not_there VALUES (1); END IF;"
+                        " RETURN NEW; END $$;"
+                        "CREATE TRIGGER audit BEFORE INSERT ON runs"
+                        " FOR EACH ROW EXECUTE FUNCTION audit()");
+    struct question *q[] = { put_of(1, "a"), put_of(2, "bad"), put_of(3, "b") };
+    exec(s, q, 3);
+    cr_assert(outcome_of(q[0]) == OUTCOME_OK && outcome_of(q[2]) == OUTCOME_OK);
+    cr_assert(q[1]->op->err.code == ERR_UNAVAILABLE, "%s", q[1]->op->err.text);
+    for (size_t i = 0; i < 3; i++) question_free(q[i]);
+    store_close(s);
+}
+
 Test(postgres_runs_fault, row_that_makes_no_sense_is_an_error_of_its_op_alone)
 {
     struct store *s = ledger_open(&ledger, "");
@@ -218,6 +255,35 @@ Test(postgres_runs_fault, row_that_was_moved_is_found_again)
 }
 
 /* ---- the clock of the server ---- */
+
+/* What is decided in time may wait for a lock until it is not. The drainer's lease lapses meanwhile, by
+ * its clock and by the server's, which is moved by whoever holds the lock. */
+Test(postgres_runs_fault, put_that_came_in_time_is_not_written_too_late)
+{
+    ledger.world.env.wall_rules = false;
+    struct batch b = { .store = ledger_open(&ledger, named("&timeout_ms=60000")), .count = 2 };
+    expect(b.store, put_of(9, "k"), OUTCOME_OK);
+    ledger_sql(&ledger,
+               "CREATE TABLE later (ms bigint); INSERT INTO later VALUES (0);"
+               "CREATE OR REPLACE FUNCTION clock_ms() RETURNS bigint LANGUAGE sql VOLATILE"
+               " AS $$ SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
+               " + (SELECT ms FROM %s.later) $$",
+               ledger.room.name);
+    b.q[0] = drain_of(1, NULL, 0);
+    b.q[1] = drain_of(2, "k", 1); /* an alias, and an increment of the other */
+    for (size_t i = 0; i < 2; i++) b.q[i]->ask.until_ms = ledger.world.mono_ms + 20000;
+    ledger_sql(&ledger, "BEGIN; LOCK runs IN SHARE MODE; UPDATE later SET ms = 30000");
+    batch_start(&b);
+    until_it_waits_for_a_lock();
+    ledger.world.mono_ms += 30000;
+    ledger_sql(&ledger, "COMMIT");
+    batch_join(&b);
+    for (size_t i = 0; i < 2; i++) cr_assert(outcome_of(b.q[i]) == OUTCOME_LOST);
+    cr_assert(number("SELECT count(*) FROM runs") == 1);
+    cr_assert(number("SELECT sum(metadata_version) FROM runs") == 0);
+    batch_free(&b);
+    store_close(b.store);
+}
 
 Test(postgres_runs_fault, server_clock_rules)
 {

@@ -31,7 +31,7 @@ static int version_read(struct pgdb *db, int64_t *ret_version, struct err *reter
 {
     struct pg_statement ask = { PGSQL_VERSION };
     int r = pgdb_query(db, &ask, reterr);
-    if (r == ERR_CORRUPT) { /* no such schema or table */
+    if (r && db->missing) {
         *ret_version = 0;
         return 0;
     }

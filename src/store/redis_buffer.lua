@@ -20,7 +20,7 @@
 local call, pack, unpack, byte, find, sub =
     redis.call, struct.pack, struct.unpack, string.byte, string.find, string.sub
 
-local OP = '<BBI8i8c16I4I4' -- kind, flags, rev, lease_ms, token, limit, env_limit
+local OP = '<BBI8i8c16I4I4' -- kind, flags, rev, lease_ms (settle: of a pause), token, limit, env_limit
 local SETTLES = '<I4I4' -- bytes of the names of those that are written, and back; behind them, of those
     -- that have failed, too: one name behind the other, those of a chunk in their order
 local META, META_BYTES = '<c8I8I8', 24
@@ -131,7 +131,7 @@ local function requeue(members)
         local c, p = k.part_at(sub(member, 10))
         if not c or k.member_of(c, p) ~= member then
             k.rem(member)
-        elseif k.is_leased(p) then
+        elseif k.rests(p) then
             return false
         else
             k.become(c, p, LAPSED, p.token, 0)
@@ -252,20 +252,20 @@ local function leases(q)
     return got
 end
 
-local function written(c, p, token)
-    k.become(c, p, WRITTEN, token, KEEP_MS)
+local function written(c, p, q)
+    k.become(c, p, WRITTEN, q.token, KEEP_MS)
 end
 
-local function back(c, p)
-    k.queue(c, p)
+local function back(c, p, q)
+    if q.lease_ms > 0 then k.pause(c, p, q.lease_ms) else k.queue(c, p) end
 end
 
-local function failed(c, p)
+local function failed(c, p, q)
     for entry = p.first, p.last do
         local rev, attempts, let_go, changes = k.mark(c, entry)
         k.set_mark(c, entry, rev, attempts + 1, let_go, changes)
     end
-    k.queue(c, p)
+    back(c, p, q)
 end
 
 -- How many of these names, from `at` on, are those of the part, from `entry` on.
@@ -281,15 +281,15 @@ local function in_common(c, p, entry, names, at)
 end
 
 -- Those whose names are in there, from `at` on and before `to`.
-local function settle_some(names, at, to, token, become)
-    local settled = 0
+local function settle_some(q, at, to, become)
+    local names, settled = q.b, 0
     while at < to do
         local stride, n = 2 + byte(names, at + 1) + ID_BYTES, 1
         local c, entry, p = k.find(sub(names, at, at + stride - 1))
-        if c and k.was_leased(p) and p.token == token then
+        if c and k.was_leased(p) and p.token == q.token then
             n = math.min(in_common(c, p, entry, names, at), (to - at) / stride)
             k.carve(c, p, entry, entry + n - 1)
-            become(c, p, token)
+            become(c, p, q)
             settled = settled + n
         end
         at = at + n * stride
@@ -301,9 +301,9 @@ local function settle(q)
     local written_bytes, back_bytes, from = unpack(SETTLES, q.b)
     local back_from = from + written_bytes
     local failed_from = back_from + back_bytes
-    local settled = settle_some(q.b, from, back_from, q.token, written)
-        + settle_some(q.b, back_from, failed_from, q.token, back)
-        + settle_some(q.b, failed_from, #q.b + 1, q.token, failed)
+    local settled = settle_some(q, from, back_from, written)
+        + settle_some(q, back_from, failed_from, back)
+        + settle_some(q, failed_from, #q.b + 1, failed)
     return { OK, settled, 0, 0 }
 end
 

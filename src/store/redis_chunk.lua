@@ -21,7 +21,7 @@
 --          'c' env id       MARK and the changes of an entry that is not as it came
 --   index  'q' env 1 part   those that nobody has leased: first in, first out
 --          'q' env 0 part   before them, those whose lease was found to have lapsed
---          'l' until part entries  those that are leased, by the end of the lease
+--          'l' until part entries  those that are leased, or in a pause, by the end of that
 --          'w' until part   those that are written and kept for a while
 --          'a' chunk        by age: something in it is not written
 --          'i' env highest lowest chunk  the same, by the ids in it
@@ -208,10 +208,15 @@ local function chunk_rules(buffer, index, now_ms)
 
     -- ---- parts ----
 
-    -- One that ends later than it can was granted by a clock that has gone back since.
-    function k.is_leased(p)
+    -- Leased, or in a pause: a lease that is nobody's. One that ends later than it can was granted by a
+    -- clock that has gone back since.
+    function k.rests(p)
         local left_ms = p.until_ms - now_ms
         return p.state == LEASED and left_ms > 0 and left_ms <= p.lease_ms
+    end
+
+    function k.is_leased(p)
+        return k.rests(p) and p.token ~= NOBODY
     end
 
     function k.was_leased(p)
@@ -268,6 +273,10 @@ local function chunk_rules(buffer, index, now_ms)
 
     function k.queue(c, p)
         k.become(c, p, QUEUED, NOBODY, 0)
+    end
+
+    function k.pause(c, p, pause_ms)
+        k.become(c, p, LEASED, NOBODY, pause_ms)
     end
 
     -- ---- entries ----

@@ -15,7 +15,7 @@
  * them:
  *
  *   accept --> QUEUED --lease--> LEASED{token, until} --written--> WRITTEN (kept for 30 s, for readers)
- *                ^                  |--back---------> QUEUED
+ *                ^                  |--back---------> QUEUED, perhaps with a pause
  *                |--lease lapses----'  '--park------> WRITTEN, too: the ledger has it as a FAILED run
  *
  *   B1 Accepted is durable, as far as the store is. An entry is never removed before the ledger has it.
@@ -23,7 +23,9 @@
  *   B3 Only a QUEUED entry takes changes, and only if nobody changed it in between (rev).
  *   B4 Only the token that leased an entry settles it.
  *   B5 A key of an env leads to at most one entry; until it is WRITTEN, or lets go of it. What is fresh
- *      goes by those that are WRITTEN and still kept, too. */
+ *      goes by those that are WRITTEN and still kept, too.
+ *   B6 What went back with a pause is nobody's, and QUEUED to everybody but a LEASE of whoever's turn it
+ *      is, which passes it by until then. A change ends the pause, and so does a LEASE by its id. */
 #ifndef STORE_RUN_OP_H
 #define STORE_RUN_OP_H
 
@@ -58,7 +60,8 @@ struct run_ask {
     struct bytes changes;  /* PUT that drains: all that were made to it in the buffer */
     bool drains;           /* PUT */
     int64_t until_ms; /* PUT: not after this, by the monotonic clock; 0: whenever. The claim
-                              of whoever asks lapses then: the answer is LOST, nothing is written */
+                              of whoever triggers, the lease of whoever drains, lapses then: the
+                              answer is LOST, whatever is there, and nothing is written */
 
     struct run_change change; /* CHANGE */
 
@@ -73,8 +76,8 @@ struct run_ask {
 
     /* out; outcome in op->out.outcome:
      *   PUT     OK: written, or there already (put tells); `rows` has it. CACHED, MISMATCH: `rows` has
-     *           who has the key, or the id. LOST: too late. A PUT that drains is always OK;
-     *           `rows` has the run that counts.
+     *           who has the key, or the id. LOST: too late. A PUT that drains and is in time
+     *           is always OK; `rows` has the run that counts.
      *   GET     OK or ABSENT. By an alias: the canonical run, with `canonical` set to its own id.
      *   CHANGE  OK, ABSENT, LOST, REFUSED, CONFLICT; `rows` has the run as it is now (not if ABSENT)
      *   RESET   OK: `rows` has the run that had the key; ABSENT: nobody had it
@@ -164,6 +167,7 @@ struct buffer_ask {
     size_t weight_count;
     const struct settle *settles;
     size_t settle_count;
+    int64_t pause_ms; /* SETTLE: of those that are not written; 0: none (B6) */
 
     struct run_id
         before;     /* LIST: the newest first; only lower ids; empty: from the newest on */
@@ -185,7 +189,7 @@ struct buffer_ask {
     struct entries entries;
     int64_t place; /* LIST of a spool: of the last one */
     size_t settled;
-    uint64_t queued, leased; /* STATS */
+    uint64_t queued, leased; /* STATS; leased: those that pause, too */
     int64_t oldest_ms;       /* STATS: age of the oldest that is not written; 0: none */
     int64_t now_ms;          /* by the buffer's clock */
 };

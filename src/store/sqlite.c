@@ -428,6 +428,19 @@ static void announce(struct sqlite *s)
     if (fd >= 0) close(fd);
 }
 
+/* A process may be stopped in the middle of a batch, for longer than the claim or the lease lasts that
+ * one of the ops was made under. */
+static int be_in_time(struct sqlite *s, struct op **ops, size_t count, struct err *reterr)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (!ops[i]->changed || !sqlite_run_is_late(s, ops[i])) continue;
+        s->failed = SQLITE_ABORT;
+        return err_set(reterr, ERR_UNAVAILABLE,
+                       "sqlite: it took too long; nothing was changed");
+    }
+    return 0;
+}
+
 /* False: SQLite failed in the middle, nothing was changed, one of the ops may be to blame. */
 static bool exec_together(struct sqlite *s, struct op **ops, size_t count)
 {
@@ -440,6 +453,7 @@ static bool exec_together(struct sqlite *s, struct op **ops, size_t count)
     for (size_t i = 0; i < count && !s->failed; i++) run_op(s, &t, ops[i], &err);
     if (!s->failed) keep_floor(s, &t, &err);
     if (!s->failed) sqlite_buffer_count(s, &err);
+    if (!s->failed) be_in_time(s, ops, count, &err);
     if (s->failed) {
         db_rollback(s);
         refuse_all(ops, count, &err);

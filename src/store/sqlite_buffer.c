@@ -1,4 +1,4 @@
-/* sqlite_buffer.c - the buffer in a SQLite file: B1 to B5 of run_op.h.
+/* sqlite_buffer.c - the buffer in a SQLite file: B1 to B6 of run_op.h.
  *
  * Guarantees: an op is decided and carried out inside the transaction of its batch, so it is as
  * durable and as alone as a claim; (env, id) and (env, key) are unique in the schema. A lease
@@ -36,6 +36,7 @@ enum column {
     COL_CHANGES,
     COL_SEQ,
     COL_TURN,
+    COL_NOBODYS,
 };
 
 /* As the schema has it: an entry whose lease lapsed comes before those that came before it. */
@@ -45,7 +46,7 @@ enum { TURN_LAPSED, TURN_USUAL };
 struct row {
     struct entry entry;
     int64_t seq, turn, written_at_ms;
-    bool leased; /* in the file; perhaps it has lapsed */
+    bool leased; /* in the file; perhaps it has lapsed, or is a pause */
 };
 
 static bool lease_lapsed(sqlite3_stmt *q, int64_t now_ms)
@@ -56,10 +57,12 @@ static bool lease_lapsed(sqlite3_stmt *q, int64_t now_ms)
            from_ms - now_ms > until_ms - from_ms; /* the clock went back */
 }
 
+/* A lease that is nobody's is a pause. */
 static enum entry_state state_now(sqlite3_stmt *q, int64_t now_ms)
 {
     enum entry_state state = (enum entry_state)sqlite3_column_int(q, COL_STATE);
-    return state == ENTRY_LEASED && lease_lapsed(q, now_ms) ? ENTRY_QUEUED : state;
+    bool nobodys = sqlite3_column_int(q, COL_NOBODYS);
+    return state == ENTRY_LEASED && (nobodys || lease_lapsed(q, now_ms)) ? ENTRY_QUEUED : state;
 }
 
 static const char *row_nonsense(sqlite3_stmt *q)
@@ -617,6 +620,23 @@ static int settle_one(struct sqlite *s, struct buffer_ask *a, const struct settl
     return 0;
 }
 
+/* As many are leased as before: one of them by nobody. */
+static int pause_one(struct sqlite *s, struct buffer_ask *a, const struct settle *one,
+                     struct err *reterr)
+{
+    sqlite3_stmt *q = db_statement(s, SQL_SETTLE_PAUSE, reterr);
+    if (!q) return reterr->code;
+    bind_bytes(q, 1, one->env);
+    bind_bytes(q, 2, run_id_bytes(&one->id));
+    bind_bytes(q, 3, bytes_of(a->token.bytes, sizeof a->token.bytes));
+    sqlite3_bind_int64(q, 4, one->how == SETTLE_FAILED);
+    sqlite3_bind_int64(q, 5, a->now_ms);
+    sqlite3_bind_int64(q, 6, a->now_ms + a->pause_ms);
+    int r = db_finish(s, q, reterr);
+    if (!r) a->settled += (size_t)changed_rows(s);
+    return r;
+}
+
 static int drop_one(struct sqlite *s, struct buffer_ask *a, const struct settle *one,
                     struct err *reterr)
 {
@@ -637,8 +657,12 @@ static int run_settle(struct sqlite *s, struct op *op, struct err *reterr)
     int r = 0;
     for (size_t i = 0; !r && i < a->settle_count; i++) {
         const struct settle *one = &a->settles[i];
-        r = one->how == SETTLE_DROP ? drop_one(s, a, one, reterr)
-                                    : settle_one(s, a, one, reterr);
+        if (one->how == SETTLE_DROP)
+            r = drop_one(s, a, one, reterr);
+        else if (one->how != SETTLE_WRITTEN && a->pause_ms > 0)
+            r = pause_one(s, a, one, reterr);
+        else
+            r = settle_one(s, a, one, reterr);
     }
     size_t swept = 0;
     size_t limit = 2 * a->settle_count + SWEPT_MIN;

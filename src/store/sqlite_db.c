@@ -114,7 +114,7 @@ static const char *const migrations[] = {
     "  key_frame BLOB,"         /* NULL: has none, or has let go of it */
     "  state INTEGER NOT NULL," /* enum entry_state */
     "  turn INTEGER NOT NULL,"  /* 0: its lease lapsed, before 1: as it came */
-    "  token BLOB,"             /* of the lease; NULL: there is none */
+    "  token BLOB," /* of the lease; NULL: there is none. A lease without: a pause */
     "  leased_at_ms INTEGER NOT NULL,"
     "  lease_until_ms INTEGER NOT NULL,"
     "  attempts INTEGER NOT NULL,"

@@ -104,7 +104,7 @@
  * those that wait. */
 #define SQL_ENTRY                                                                              \
     "env, id, state, leased_at_ms, lease_until_ms, attempts, accepted_at_ms, written_at_ms, "  \
-    "rev, run, changes, seq, turn"
+    "rev, run, changes, seq, turn, token IS NULL"
 #define SQL_LAPSED "(lease_until_ms <= ?1 OR leased_at_ms - ?1 > lease_until_ms - leased_at_ms)"
 
 #define SQL_BUFFER_LIST(X)                                                                     \
@@ -138,6 +138,9 @@
                           " WHERE env = ?1 AND id = ?2 AND state = 2 AND token = ?3")          \
     X(SQL_SETTLE_BACK, "UPDATE entries SET state = 1, token = NULL, attempts = attempts + ?4"  \
                        " WHERE env = ?1 AND id = ?2 AND state = 2 AND token = ?3")             \
+    X(SQL_SETTLE_PAUSE, "UPDATE entries SET token = NULL, attempts = attempts + ?4,"           \
+                        " leased_at_ms = ?5, lease_until_ms = ?6"                              \
+                        " WHERE env = ?1 AND id = ?2 AND state = 2 AND token = ?3")            \
     X(SQL_SPOOL_LIST, "SELECT " SQL_ENTRY " FROM entries WHERE seq > ?1 AND state = 1"         \
                       " ORDER BY seq LIMIT ?2")                                                \
     X(SQL_SPOOL_DROP, "DELETE FROM entries WHERE env = ?1 AND id = ?2 AND state = 1")          \

@@ -13,7 +13,7 @@
 
 #include <stddef.h>
 
-/* A claim must not lapse between the look at the clock and the commit. */
+/* Neither a claim nor a drainer's lease must lapse between the look at the clock and the commit. */
 enum { LATE_MARGIN_MS = 2000 };
 
 /* ---- rows ---- */
@@ -530,6 +530,13 @@ static int put_same(struct sqlite *s, struct put *p, struct err *reterr)
     return put_told(p, OUTCOME_OK, f->run, reterr);
 }
 
+static int put_failed(struct sqlite *s, struct put *p, struct err *reterr)
+{
+    int r = rules_run_put_failed(&p->incoming, p->by_key.run, p->ask->now_ms, &p->scratch,
+                                 &p->incoming, reterr);
+    return r ? r : put_insert(s, p, reterr);
+}
+
 static int put_cached(struct sqlite *s, struct put *p, struct err *reterr)
 {
     (void)s;
@@ -545,7 +552,7 @@ static int put_mismatch(struct sqlite *s, struct put *p, struct err *reterr)
 
 static int (*const put_how[])(struct sqlite *, struct put *, struct err *) = {
     [PUT_INSERT] = put_insert,     [PUT_SAME] = put_same,   [PUT_CACHED] = put_cached,
-    [PUT_MISMATCH] = put_mismatch, [PUT_ALIAS] = put_alias,
+    [PUT_MISMATCH] = put_mismatch, [PUT_ALIAS] = put_alias, [PUT_FAILED] = put_failed,
 };
 
 /* The rules judge it as it is by now: one that gave up its key in the buffer wants none here. */
@@ -561,9 +568,10 @@ static int put_look(struct sqlite *s, struct put *p, struct err *reterr)
     return r < 0 ? r : 0;
 }
 
-static bool is_late(const struct sqlite *s, const struct run_ask *a)
+bool sqlite_run_is_late(const struct sqlite *s, const struct op *op)
 {
-    return a->until_ms && clock_now_ms(&s->monotonic) + LATE_MARGIN_MS > a->until_ms;
+    int64_t until_ms = op->verb == VERB_RUN_PUT ? op->run->until_ms : 0;
+    return until_ms && clock_now_ms(&s->monotonic) + LATE_MARGIN_MS > until_ms;
 }
 
 int sqlite_run_put(struct sqlite *s, struct txn *t, struct op *op, struct err *reterr)
@@ -572,7 +580,7 @@ int sqlite_run_put(struct sqlite *s, struct txn *t, struct op *op, struct err *r
     struct run_ask *a = op->run;
     a->now_ms = t->at.now_ms;
     op->out.outcome = OUTCOME_LOST;
-    if (is_late(s, a)) return 0;
+    if (sqlite_run_is_late(s, op)) return 0;
     run_scratch_init(&p.scratch);
     int r = put_look(s, &p, reterr);
     if (!r) {

@@ -116,6 +116,43 @@ static enum run_state state_of(struct store *s, unsigned n)
     return state;
 }
 
+/* ---- a process that is stopped in the middle of a batch ---- */
+
+static int64_t leap_after; /* so many looks at the clock, half a minute passes */
+
+static int64_t leaping_ms(void *ctx)
+{
+    (void)ctx;
+    return leap_after-- > 0 ? now_ms : now_ms + 30000;
+}
+
+Test(sqlite_runs, put_that_came_in_time_is_not_committed_too_late)
+{
+    env.monotonic.now_ms = leaping_ms;
+    struct store *s = open_store();
+    struct run drained = run_nr(1), other = run_nr(2);
+    struct run_ask asks[] = { put_ask(&drained), put_ask(&other) };
+    asks[0].drains = true;
+    asks[0].until_ms = now_ms + 20000;
+    struct op *ops[] = { op_about(VERB_RUN_PUT, &asks[0]), op_about(VERB_RUN_PUT, &asks[1]) };
+    leap_after = 1;
+    exec(s, ops, 2);
+    cr_assert(!ops[0]->err.code && ops[0]->out.outcome == OUTCOME_LOST);
+    cr_assert(!ops[1]->err.code && ops[1]->out.outcome == OUTCOME_OK);
+    leap_after = 1;
+    exec(s, ops, 1);
+    cr_assert(ops[0]->err.code == ERR_UNAVAILABLE, "%s", ops[0]->err.text);
+    leap_after = 2;
+    exec(s, ops, 1);
+    cr_assert(!ops[0]->err.code && ops[0]->out.outcome == OUTCOME_OK);
+    cr_assert(asks[0].put == PUT_INSERT, "it was there already");
+    for (size_t i = 0; i < 2; i++) {
+        op_free(ops[i]);
+        run_ask_clear(&asks[i]);
+    }
+    store_close(s);
+}
+
 /* ---- old files ---- */
 
 static const char *const version_1 =

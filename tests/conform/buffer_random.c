@@ -1,5 +1,5 @@
 /* buffer_random.c - random histories of a buffer, step by step against a model that has one entry per
- * number and no index, no chunks, no tables: B1-B5 for whatever the store keeps them in.
+ * number and no index, no chunks, no tables: B1-B6 for whatever the store keeps them in.
  *
  * What arrives together, what is asked for and how it is settled is random; so are pauses, in which
  * leases lapse and written entries go. A failing step prints its seed. */
@@ -19,7 +19,7 @@ struct modeled {
     bool lapsed; /* and somebody has found out: in front of those that nobody has leased */
     unsigned key;
     enum entry_state state; /* LEASED: perhaps until a while ago */
-    uint8_t who;
+    uint8_t who;            /* 0: nobody, it pauses */
     int64_t until_ms;
     uint64_t rev;
     uint32_t attempts;
@@ -51,9 +51,15 @@ static bool is_gone(const struct modeled *m)
     return !m->there || (m->state == ENTRY_WRITTEN && world.wall_ms >= m->until_ms);
 }
 
+/* Leased, or in a pause. */
+static bool rests(const struct modeled *m)
+{
+    return m->state == ENTRY_LEASED && world.wall_ms < m->until_ms;
+}
+
 static enum entry_state state_now(const struct modeled *m)
 {
-    return m->state == ENTRY_LEASED && world.wall_ms >= m->until_ms ? ENTRY_QUEUED : m->state;
+    return m->state == ENTRY_LEASED && !(rests(m) && m->who) ? ENTRY_QUEUED : m->state;
 }
 
 static bool waits(const struct modeled *m)
@@ -61,10 +67,15 @@ static bool waits(const struct modeled *m)
     return !is_gone(m) && state_now(m) == ENTRY_QUEUED;
 }
 
-/* Its lease has lapsed, whether anybody has found out or not. */
+static bool is_due(const struct modeled *m)
+{
+    return waits(m) && !rests(m);
+}
+
+/* Its lease has lapsed, or its pause, whether anybody has found out or not. */
 static bool is_lapsed(const struct modeled *m)
 {
-    return m->lapsed || (m->state == ENTRY_LEASED && state_now(m) == ENTRY_QUEUED);
+    return m->lapsed || (m->state == ENTRY_LEASED && !rests(m));
 }
 
 static unsigned holder_of(unsigned env, unsigned key)
@@ -175,21 +186,21 @@ static void expect_turn(const struct entries *got, unsigned env)
     unsigned last = 0;
     for (size_t i = 0; i < got->count; i++) {
         unsigned n = number_of(&got->rows[i]->id);
-        SAYS(waits(&all[n]) && !taken[n]);
+        SAYS(is_due(&all[n]) && !taken[n]);
         taken[n] = true;
         if (env_of(n) != env || is_lapsed(&all[n]) || all[n].loose) continue;
         SAYS(all[n].order > last);
         last = all[n].order;
     }
     for (unsigned n = env; n < NUMBERS && last; n += ENVS)
-        if (waits(&all[n]) && !taken[n] && !all[n].loose)
+        if (is_due(&all[n]) && !taken[n] && !all[n].loose)
             SAYS(!is_lapsed(&all[n]) && all[n].order > last);
 }
 
 static unsigned count_waiting(void)
 {
     unsigned count = 0;
-    for (unsigned n = 0; n < NUMBERS; n++) count += waits(&all[n]);
+    for (unsigned n = 0; n < NUMBERS; n++) count += is_due(&all[n]);
     return count;
 }
 
@@ -229,12 +240,13 @@ static void do_drain_one(void)
 
 /* ---- settle ---- */
 
-static bool settled(struct modeled *m, uint8_t who, enum settle_how how)
+static bool settled(struct modeled *m, uint8_t who, enum settle_how how, int64_t pause_ms)
 {
     if (is_gone(m) || m->state != ENTRY_LEASED || m->who != who) return false;
     m->attempts += how == SETTLE_FAILED;
-    m->state = how == SETTLE_WRITTEN ? ENTRY_WRITTEN : ENTRY_QUEUED;
-    m->until_ms = world.wall_ms + WRITTEN_KEEP_MS;
+    m->state = how == SETTLE_WRITTEN ? ENTRY_WRITTEN : pause_ms ? ENTRY_LEASED : ENTRY_QUEUED;
+    m->until_ms = world.wall_ms + (how == SETTLE_WRITTEN ? WRITTEN_KEEP_MS : pause_ms);
+    m->who = 0;
     m->lapsed = false;
     return true;
 }
@@ -245,9 +257,10 @@ static void do_settle_late(void)
     unsigned n = below(NUMBERS);
     for (unsigned i = 0; i < NUMBERS && !all[n].lapsed; i++) n = (n + 1) % NUMBERS;
     struct modeled *m = &all[n];
-    if (!m->lapsed) return;
+    if (!m->lapsed || !m->who) return;
     enum settle_how how = below(3);
-    if (settle(m->who, envs[env_of(n)], n, how)->buffer->settled) SAYS(settled(m, m->who, how));
+    if (settle(m->who, envs[env_of(n)], n, how)->buffer->settled)
+        SAYS(settled(m, m->who, how, 0));
 }
 
 /* Most of what this drainer has, mostly alike, mostly in order; and some that it has not. */
@@ -256,6 +269,7 @@ static void do_settle(void)
     static struct settle some[NUMBERS];
     uint8_t who = (uint8_t)(1 + below(DRAINERS));
     unsigned usual = below(3), count = 0;
+    int64_t pause_ms = below(2) ? 1 + below(LEASE_MS) : 0;
     size_t want = 0;
     for (unsigned i = 0, skew = below(2) * 5; i < NUMBERS; i++) {
         unsigned n = (i * (1 + skew * 2)) % NUMBERS;
@@ -265,11 +279,12 @@ static void do_settle(void)
         if (below(mine ? 8 : 50) == 0 ? mine : !mine) continue;
         enum settle_how how = below(6) ? usual : below(3);
         some[count++] = (struct settle){ id_of(n), bytes_str(envs[env_of(n)]), how };
-        want += settled(m, who, how);
+        want += settled(m, who, how, pause_ms);
     }
-    const struct op *op = buffer(
-        VERB_SETTLE,
-        (struct buffer_ask){ .token = token_of(who), .settles = some, .settle_count = count });
+    const struct op *op = buffer(VERB_SETTLE, (struct buffer_ask){ .token = token_of(who),
+                                                                   .settles = some,
+                                                                   .settle_count = count,
+                                                                   .pause_ms = pause_ms });
     SAYS(op->buffer->settled == want);
 }
 
@@ -296,7 +311,7 @@ static void do_append(void)
         strcat(m->changes, frees ? "+f" : "+");
         cr_assert(strlen(m->changes) < sizeof m->changes - 4);
         m->has_key = m->has_key && !frees;
-        m->loose = m->loose || is_lapsed(m);
+        m->loose = m->loose || m->state == ENTRY_LEASED || m->lapsed;
         m->state = ENTRY_QUEUED; /* a lease that has lapsed is over */
         m->lapsed = false;
     }
@@ -332,8 +347,8 @@ static void do_stats(void)
 {
     unsigned queued = 0, leased = 0;
     for (unsigned n = 0; n < NUMBERS; n++) {
-        queued += waits(&all[n]);
-        leased += !is_gone(&all[n]) && state_now(&all[n]) == ENTRY_LEASED;
+        queued += is_due(&all[n]);
+        leased += !is_gone(&all[n]) && rests(&all[n]);
     }
     const struct buffer_ask *got = buffer_stats()->buffer;
     SAYS(got->queued == queued && got->leased == leased);

@@ -239,6 +239,83 @@ BUFFER_CASE(drain, clock_that_goes_back_keeps_nothing_for_long)
     cr_assert(settled(2, "e", 1, SETTLE_WRITTEN) == 1);
 }
 
+/* ---- pauses: B6 ---- */
+
+enum { PAUSE_MS = 5000 };
+
+static size_t settled_for(uint8_t who, unsigned n, enum settle_how how)
+{
+    struct settle one = { id_of(n), bytes_str("e"), how };
+    return buffer(VERB_SETTLE, (struct buffer_ask){ .token = token_of(who),
+                                                    .settles = &one,
+                                                    .settle_count = 1,
+                                                    .pause_ms = PAUSE_MS })
+        ->buffer->settled;
+}
+
+BUFFER_CASE(pause, keeps_it_from_drainers_until_it_is_over)
+{
+    accept_many("e", 1, 4);
+    drain(1, 3, 0);
+    cr_assert(settled_for(1, 1, SETTLE_FAILED) == 1);
+    cr_assert(settled_for(1, 2, SETTLE_BACK) == 1);
+    cr_assert(settled_for(1, 3, SETTLE_WRITTEN) == 1);
+    expect_entries(drain(2, 10, 0), "e", "4");
+    cr_assert(stats_now()->queued + stats_now()->leased == 3);
+    world_advance(&world, PAUSE_MS - 1);
+    cr_assert(drain(2, 10, 0)->buffer->entries.count == 0);
+    world_advance(&world, 1);
+    const struct op *op = drain(2, 10, 0);
+    expect_entries(op, "e", "1 2");
+    cr_assert(op->buffer->entries.rows[0]->attempts == 1);
+    cr_assert(op->buffer->entries.rows[1]->attempts == 0);
+    cr_assert(settled(2, "e", 1, SETTLE_WRITTEN) == 1);
+}
+
+BUFFER_CASE(pause, is_nobodys)
+{
+    accept_many("e", 1, 1);
+    drain(1, 1, 0);
+    cr_assert(settled_for(1, 1, SETTLE_FAILED) == 1);
+    cr_assert(settled(1, "e", 1, SETTLE_WRITTEN) == 0);
+    cr_assert(settled_for(1, 1, SETTLE_FAILED) == 0);
+    expect_state("e", 1, ENTRY_QUEUED);
+    cr_assert(only(list_entries("e", 0, 10))->state == ENTRY_QUEUED);
+}
+
+BUFFER_CASE(pause, of_one_does_not_hold_up_the_others)
+{
+    accept_many("e", 1, 5);
+    drain(1, 5, 0);
+    cr_assert(settled_for(1, 3, SETTLE_FAILED) == 1);
+    for (unsigned n = 1; n <= 5; n++)
+        if (n != 3) cr_assert(settled(1, "e", n, SETTLE_BACK) == 1);
+    expect_entries(drain(2, 10, 0), "e", "1 2 4 5");
+}
+
+BUFFER_CASE(pause, ends_with_a_change)
+{
+    accept_many("e", 1, 1);
+    drain(1, 1, 0);
+    cr_assert(settled_for(1, 1, SETTLE_FAILED) == 1);
+    expect(append("e", 1, 0, "+"), OUTCOME_OK);
+    cr_assert(stats_now()->queued == 1 && stats_now()->leased == 0);
+    const struct entry *e = only(drain(2, 10, 0));
+    cr_assert(e->attempts == 1 && e->rev == 1);
+}
+
+BUFFER_CASE(pause, does_not_keep_who_asks_for_that_one)
+{
+    accept_many("e", 1, 1);
+    drain(1, 1, 0);
+    cr_assert(settled_for(1, 1, SETTLE_BACK) == 1);
+    only(drain_entry(2, "e", 1));
+    world_advance(&world, PAUSE_MS);
+    cr_assert(drain(3, 10, 0)->buffer->entries.count == 0, "it is leased");
+    cr_assert(settled(2, "e", 1, SETTLE_WRITTEN) == 1);
+    cr_assert(stats_now()->queued + stats_now()->leased == 0);
+}
+
 /* ---- one by its id ---- */
 
 BUFFER_CASE(drain_one, whatever_its_turn)

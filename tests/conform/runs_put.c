@@ -14,6 +14,7 @@ static void expect_put(const struct op *op, enum outcome outcome, enum run_put h
 #define CACHED(op, n) expect_put((op), OUTCOME_CACHED, PUT_CACHED, (n))
 #define MISMATCH(op, n) expect_put((op), OUTCOME_MISMATCH, PUT_MISMATCH, (n))
 #define ALIASED(op, n) expect_put((op), OUTCOME_OK, PUT_ALIAS, (n))
+#define FAILED(op, n) expect_put((op), OUTCOME_OK, PUT_FAILED, (n))
 
 static void expect_key_leads_to(const char *key, unsigned n)
 {
@@ -312,6 +313,52 @@ RUN_CASE(run_put, too_late_takes_no_key)
     cr_assert(run_now(1)->key_held);
 }
 
+/* A drainer's lease, too. Its entry may have been changed by somebody else since it lapsed. */
+static const struct op *drain_until(struct run r, struct bytes changes, int64_t until_ms)
+{
+    struct run_ask ask = ask_put(&r);
+    ask.drains = true;
+    ask.changes = changes;
+    ask.until_ms = until_ms;
+    return ask_run(VERB_RUN_PUT, ask);
+}
+
+static void expect_too_late(const struct op *op)
+{
+    expect(op, OUTCOME_LOST);
+    cr_assert(!op->changed);
+    expect_no_runs(op);
+}
+
+RUN_CASE(run_put, whose_drain_lapses_is_too_late)
+{
+    int64_t late_ms = world.mono_ms + 1000;
+    expect_too_late(drain_until(run_keyed(1, "k"), NO_CHANGES, late_ms));
+    expect_too_late(drain_until(run_keyed(1, "k"), CHANGES(cancel()), late_ms));
+    expect(get_run(1), OUTCOME_ABSENT);
+    expect(get_run_by_key("k"), OUTCOME_ABSENT);
+    INSERTED(drain_until(run_keyed(1, "k"), NO_CHANGES, world.mono_ms + LEASE_MS), 1);
+}
+
+RUN_CASE(run_put, whose_drain_lapses_becomes_no_alias)
+{
+    INSERTED(put_run(run_keyed(1, "k")), 1);
+    expect_too_late(
+        drain_until(run_keyed(2, "k"), CHANGES(add_tags("a", NULL)), world.mono_ms + 1000));
+    expect(get_run(2), OUTCOME_ABSENT);
+    cr_assert(run_now(1)->tags.len == 0);
+}
+
+RUN_CASE(run_put, whose_drain_lapses_changes_nothing)
+{
+    INSERTED(put_run(run_keyed(1, "k")), 1);
+    expect(drain_run(run_keyed(2, "k"), NO_CHANGES), OUTCOME_OK);
+    for (unsigned n = 1; n <= 2; n++)
+        expect_too_late(
+            drain_until(run_keyed(n, "k"), CHANGES(cancel()), world.mono_ms + 1000));
+    expect_run_state(1, RUN_QUEUED);
+}
+
 /* ---- from the buffer ---- */
 
 RUN_CASE(run_drain, without_changes_is_a_put)
@@ -480,13 +527,84 @@ RUN_CASE(run_alias, a_drained_run_whose_key_is_taken_becomes_one)
     EXPECT_RUNS(expect(lease_runs(10), OUTCOME_OK), 1);
 }
 
-RUN_CASE(run_alias, of_another_payload_too)
+/* It is another run's key, and about something else (C7): it must not be taken for that run, nor may
+ * what it asked for vanish. */
+static struct run run_of_another_payload(unsigned n)
+{
+    struct run r = run_keyed(n, "k");
+    r.fingerprint = fingerprint_nr(1);
+    r.payload = bytes_str("{\"another\": 1}");
+    r.metadata = bytes_str("{\"m\": []}");
+    r.metadata_version = 1;
+    return r;
+}
+
+RUN_CASE(run_alias, of_another_payload_is_none)
 {
     INSERTED(put_run(run_keyed(1, "k")), 1);
-    struct run r = run_keyed(2, "k");
-    r.fingerprint = fingerprint_nr(1);
-    ALIASED(drain_run(r, NO_CHANGES), 1);
-    expect_alias(2, 1);
+    struct run r = run_of_another_payload(2);
+    const struct op *op = drain_run(r, CHANGES(add_tags("a", NULL)));
+    FAILED(op, 2);
+    cr_assert(op->changed);
+    struct run want = r;
+    want.state = RUN_FAILED;
+    want.finished_at_ms = world.wall_ms;
+    want.key_held = false;
+    want.tags = tags_of("a", NULL);
+    want.changes = 1;
+    want.error = run_now(2)->error;
+    expect_same_run(run_now(2), &want);
+    expect_same_run(only_run(op), &want);
+    char text[128];
+    snprintf(text, sizeof text, "\"its key is taken by %s, which has another payload\"",
+             id_nr(1).text);
+    expect_text(want.error, text);
+    cr_assert(run_now(1)->tags.len == 0, "its changes are its own");
+    expect_key_leads_to("k", 1);
+    EXPECT_RUNS(expect(lease_runs(10), OUTCOME_OK), 1);
+}
+
+RUN_CASE(run_alias, of_another_payload_is_none_also_the_second_time)
+{
+    INSERTED(put_run(run_keyed(1, "k")), 1);
+    FAILED(drain_run(run_of_another_payload(2), NO_CHANGES), 2);
+    const struct op *op = drain_run(run_of_another_payload(2), NO_CHANGES);
+    SAME(op, 2);
+    cr_assert(!op->changed);
+    expect(reset_run_key("k"), OUTCOME_OK);
+    SAME(drain_run(run_of_another_payload(2), CHANGES(add_tags("a", NULL))), 2);
+    expect_run_state(2, RUN_FAILED);
+    INSERTED(put_run(run_keyed(3, "k")), 3);
+}
+
+RUN_CASE(run_alias, of_another_payload_that_was_canceled_stays_canceled)
+{
+    INSERTED(put_run(run_keyed(1, "k")), 1);
+    FAILED(drain_run(run_of_another_payload(2), CHANGES(cancel())), 2);
+    expect_run_state(2, RUN_CANCELED);
+    expect_run_state(1, RUN_QUEUED);
+    expect_key_leads_to("k", 1);
+}
+
+/* Those of one batch are decided before any of them is written. */
+RUN_CASE(run_alias, of_another_payload_says_whose_key_it_is)
+{
+    struct run runs[] = { run_of_another_payload(3), run_of_another_payload(4) };
+    struct waiting *w[2];
+    INSERTED(put_run(run_keyed(1, "k")), 1);
+    INSERTED(put_run(run_keyed(2, "l")), 2);
+    runs[1].key = bytes_str("l");
+    for (size_t i = 0; i < 2; i++) {
+        struct run_ask ask = ask_put(&runs[i]);
+        ask.drains = true;
+        w[i] = submit_run(VERB_RUN_PUT, ask);
+    }
+    world_settle(&world);
+    for (unsigned i = 0; i < 2; i++) {
+        cr_assert(w[i]->op->run->put == PUT_FAILED);
+        const struct run *got = run_now(3 + i);
+        cr_assert(memmem(got->error.data, got->error.len, id_nr(1 + i).text, RUN_ID_BYTES));
+    }
 }
 
 RUN_CASE(run_alias, of_a_run_that_has_no_right_to_the_key_is_none)

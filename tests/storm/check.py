@@ -153,6 +153,10 @@ def check_payloads(h):
     for d in h.deeds:
         if d.act == "trigger" and d.outcome in ("ok", "cached") and d.payload != d.token:
             h.violates("C7", "a run that is about something else", d)
+    for i, told in h.told.items():
+        last = h.last.get(i)
+        if told.act == "trigger" and last and last.run and last.payload != told.token:
+            h.violates("C7", "an id leads to a run that is about something else", told, last)
 
 
 # Of those who trigger the same, one is told that it has made it: but for who asks again.

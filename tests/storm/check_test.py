@@ -76,6 +76,8 @@ HISTORIES = [
     ("a key that was reset in vain", "V2",
      lambda: [trigger(id=A), line("reset", what="k", id=A), trigger(id=A, outcome="cached"), *ended()]),
     ("another payload", "C7", lambda: [trigger(id=A, payload="[]"), *ended()]),
+    ("an alias of a run with another payload", "C7",
+     lambda: [trigger(id=A), trigger(id=B), *ended(), last(B, id=A, canonical=A, output="1", payload="[]")]),
     ("a run of a trigger that was refused", "C9",
      lambda: [trigger(id=A), line("trigger", outcome="!unavailable"), *ended(), listed(id=B, key="-")]),
     ("a run that is listed twice", "list", lambda: [trigger(id=A), *ended(), listed(output="1")]),

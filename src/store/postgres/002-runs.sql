@@ -122,8 +122,9 @@ BEGIN
 END $$;
 
 -- New runs, sorted by key: returns the numbers of those whose id and key were free. A decision that
--- was not made in the last within_ms is not carried out. The first rev of a row is its number. If
--- they surely are new, one that is not fails everything, which makes them cheaper by a fifth.
+-- was not made in the last within_ms is not carried out; nor is one that had to wait for a lock for much
+-- longer: it is undone, and made again by the clock as it is then. The first rev of a row is its number.
+-- If they surely are new, one that is not fails everything, which makes them cheaper by a fifth.
 CREATE OR REPLACE FUNCTION runs_insert(
     at_ms bigint, within_ms bigint, surely boolean, envs bytea[], ids bytea[], places tid[],
     seen_revs bigint[], key_helds bigint[], states bigint[], metadata_versions bigint[], delay_untils bigint[],
@@ -173,11 +174,14 @@ BEGIN
         ON CONFLICT DO NOTHING
         RETURNING rev;
     END IF;
+    IF clock_ms() - at_ms - 4000 > within_ms THEN
+        RAISE EXCEPTION 'it took too long' USING ERRCODE = '40001';
+    END IF;
 END $$;
 
 -- Known runs, sorted: returns the numbers of those that were still as they had been seen, and are
 -- now as given. What is NULL of the large columns stays as it is. A row is found by its place, as in
--- claims_write().
+-- claims_write(). Of time it is the same as in runs_insert().
 CREATE OR REPLACE FUNCTION runs_update(
     at_ms bigint, within_ms bigint, envs bytea[], ids bytea[], places tid[],
     seen_revs bigint[], key_helds bigint[], states bigint[], metadata_versions bigint[], delay_untils bigint[],
@@ -212,6 +216,9 @@ BEGIN
     WHERE r.ctid = places[i] AND r.rev = seen_revs[i] AND r.id IS NOT DISTINCT FROM ids[i]
         AND r.env IS NOT DISTINCT FROM envs[i]
     RETURNING i;
+    IF clock_ms() - at_ms - 4000 > within_ms THEN
+        RAISE EXCEPTION 'it took too long' USING ERRCODE = '40001';
+    END IF;
 END $$;
 
 -- Aliases of runs that this transaction has just updated; of one that it has not, none is made. seen:
