@@ -556,7 +556,7 @@ struct once_run_lease {
     struct once_bytes env;   /* empty: "default" */
     struct once_bytes queue; /* 1-128 bytes of [A-Za-z0-9._:/-] */
     size_t count;            /* 1: at most so many; up to 1,000 */
-    int64_t lease_ms;        /* 30,000 */
+    int64_t lease_ms;        /* 30,000; 1 at least */
     int64_t wait_ms;         /* 5,000: for the first of them to be due */
 };
 

@@ -227,6 +227,8 @@ Test(resp_runs, a_worker_leases_beats_fails_and_completes)
     pull(&s, fd, "ONCE.PULL mail LEASE 10s\n", leased, token);
     cr_assert_str_eq(id, leased);
     talks(&s, fd, "ONCE.PULL mail WAIT 0\n", NOTHING);
+    talks(&s, fd, "ONCE.PULL mail LEASE 0\n",
+          "-ERR a lease of 0 ms is over before a worker has it: 1 ms at least\r\n");
     pass_ms(&s, 9000);
     talksf(&s, fd, "+OK\r\n", "ONCE.BEAT %s %s\n", id, token);
     pass_ms(&s, 9000);

@@ -222,6 +222,17 @@ Test(lib_runs, changes_need_an_id_and_workers_a_token)
     once_run_answer_clear(&a);
 }
 
+Test(lib_runs, a_lease_of_no_time_is_refused)
+{
+    struct once_run_lease in = ONCE_RUN_LEASE_INIT;
+    struct once_run_answer a;
+    in.queue = once_str("t");
+    in.lease_ms = 0;
+    cr_expect(once_run_lease(once, &in, &a) == ONCE_EINVAL);
+    cr_expect(strstr(a.error.text, "lease"), "%s", a.error.text);
+    once_run_answer_clear(&a);
+}
+
 /* An older program knows a shorter struct: what it does not know keeps its default. */
 Test(lib_runs, a_shorter_struct_is_taken)
 {
