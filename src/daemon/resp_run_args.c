@@ -15,6 +15,18 @@ static int take_id(const struct resp_option *o, struct bytes text, void *at, str
                    "an id is run_ and 26 digits of Crockford's base 32, as in a ULID");
 }
 
+/* What was not set somewhere else arrives as nothing, and must not be taken for "none": a key that is
+ * not there makes a run each time. */
+static int take_name(const struct resp_option *o, struct bytes text, void *at,
+                     struct err *reterr)
+{
+    if (text.len == 0)
+        return err_set(reterr, ERR_INVALID, "%s is empty: leave it out if there is none",
+                       o->name);
+    *(struct bytes *)at = text;
+    return 0;
+}
+
 /* Milliseconds since 1970, by the wall clock. */
 static int take_time(const struct resp_option *o, struct bytes text, void *at,
                      struct err *reterr)
@@ -110,13 +122,13 @@ static int take_status(const struct resp_option *o, struct bytes text, void *at,
 
 static const struct resp_option trigger_options[] = {
     COMMON,
-    { "KEY", resp_take_bytes, AT(args.run.key) },
+    { "KEY", take_name, AT(args.run.key) },
     { "KEYTTL", resp_take_ms, AT(args.key_ms) },
     { "DELAY", resp_take_ms, AT(args.delay_ms) },
     { "AT", take_time, AT(at_ms) },
     { "TAG", take_tag, AT(tags), true },
-    { "QUEUE", resp_take_bytes, AT(args.run.queue) },
-    { "ORDER", resp_take_bytes, AT(args.run.ordering_key) },
+    { "QUEUE", take_name, AT(args.run.queue) },
+    { "ORDER", take_name, AT(args.run.ordering_key) },
     { "ATTEMPTS", take_attempts, AT(args.run.attempts_max) },
     { "METADATA", resp_take_bytes, AT(args.run.metadata) },
     { "ID", take_id, AT(args.run.id) },

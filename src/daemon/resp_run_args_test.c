@@ -100,6 +100,9 @@ Test(resp_run_args, what_is_refused_of_a_trigger)
     refused("ONCE.TRIGGER t 1 ATTEMPTS 0", "ATTEMPTS wants a number from 1");
     refused("ONCE.TRIGGER t 1 ATTEMPTS 1001", "ATTEMPTS wants a number from 1");
     refused("ONCE.TRIGGER t 1 TAG ~", "a tag is empty");
+    refused("ONCE.TRIGGER t 1 KEY ~", "KEY is empty");
+    refused("ONCE.TRIGGER t 1 ORDER ~", "ORDER is empty");
+    refused("ONCE.TRIGGER t 1 QUEUE ~", "QUEUE is empty");
     refused("ONCE.TRIGGER t 1 KEY k KEY k", "KEY was given twice");
     refused("ONCE.TRIGGER t 1 KEY", "KEY wants a value");
     refused("ONCE.TRIGGER t 1 ONMISMATCH fail", "ONMISMATCH wants RETURN");

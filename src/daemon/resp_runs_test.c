@@ -198,6 +198,21 @@ Test(resp_runs, changes_are_made_and_refused)
     scene_close(&s);
 }
 
+/* Of a variable that was not set, say; it is neither a key nor none. */
+Test(resp_runs, an_empty_key_is_refused)
+{
+    struct scene s = { 0 };
+    scene_open(&s);
+    int fd = dial(&s);
+    talks(&s, fd, "ONCE.TRIGGER send 1 KEY ''\n",
+          "-ERR KEY is empty: leave it out if there is none\r\n");
+    talks(&s, fd, "ONCE.RUN RESET send ''\n", "-ERR the key is empty\r\n");
+    talks(&s, fd, "ONCE.CLAIM orders ''\n", "-ERR the key is empty\r\n");
+    talks(&s, fd, "ONCE.RUN LIST\n", "*2\r\n$1\r\n0\r\n*0\r\n");
+    close(fd);
+    scene_close(&s);
+}
+
 Test(resp_runs, what_is_not_json_is_refused)
 {
     struct scene s = { 0 };
