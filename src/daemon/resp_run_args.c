@@ -158,7 +158,8 @@ static const struct resp_option metadata_options[] = {
 
 static const struct resp_option cancel_options[] = {
     COMMON,
-    { "REASON", resp_take_bytes, AT(args.change.body) },
+    { "REASON", resp_take_bytes, AT(reason) },
+    { "ERROR", resp_take_bytes, AT(args.change.body) },
     { 0 },
 };
 
@@ -201,6 +202,7 @@ static void start(enum run_question question, enum run_form form, enum verb righ
     ret->right = right;
     ret->raw_id = ret->at_ms = -1;
     ret->tags.len = 0;
+    ret->reason = (struct bytes){ 0 };
 }
 
 static void start_change(enum run_change_kind kind, enum run_form form, enum verb right,
@@ -349,7 +351,9 @@ static int parse_operate(const struct resp_command *in, struct resp_run *ret,
 static int parse_cancel(const struct resp_command *in, struct resp_run *ret, struct err *reterr)
 {
     int r = start_change_of(in, RUN_CANCEL, FORM_OK, ret, reterr);
-    return r ? r : end(in, 3, cancel_options, ret, reterr);
+    if (!r) r = end(in, 3, cancel_options, ret, reterr);
+    if (r || !ret->reason.data || !ret->args.change.body.data) return r;
+    return err_set(reterr, ERR_INVALID, "syntax error: REASON and ERROR exclude each other");
 }
 
 static int parse_reschedule(const struct resp_command *in, struct resp_run *ret,

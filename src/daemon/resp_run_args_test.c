@@ -162,7 +162,10 @@ Test(resp_run_args, changes)
     refused("ONCE.RUN METADATA " ID " {} VERSION 18446744073709551615", "wants a version");
     cr_assert(is(change("ONCE.RUN OPERATE " ID " []", RUN_OPERATE)->body, "[]"));
     cr_assert_eq(change("ONCE.RUN CANCEL " ID, RUN_CANCEL)->body.len, 0);
-    cr_assert(is(change("ONCE.RUN CANCEL " ID " REASON no", RUN_CANCEL)->body, "no"));
+    cr_assert_eq(change("ONCE.RUN CANCEL " ID " REASON no", RUN_CANCEL)->body.len, 0);
+    cr_assert(is(must("ONCE.RUN CANCEL " ID " REASON no")->reason, "no"));
+    cr_assert(is(change("ONCE.RUN CANCEL " ID " ERROR {}", RUN_CANCEL)->body, "{}"));
+    refused("ONCE.RUN CANCEL " ID " ERROR {} REASON no", "REASON and ERROR exclude each other");
     cr_assert_eq(change("ONCE.RUN RESCHEDULE " ID " 5", RUN_RESCHEDULE)->at_ms, 5);
     refused("ONCE.RUN RESCHEDULE " ID " tomorrow", "RESCHEDULE wants a time");
 }

@@ -167,6 +167,41 @@ Test(resp_runs, a_list_comes_in_pages)
     scene_close(&s);
 }
 
+static void errors_are(struct scene *s, int fd, const char *id, const char *want)
+{
+    char text[64], field[128];
+    snprintf(text, sizeof text, "ONCE.RUN GET %s\n", id);
+    snprintf(field, sizeof field, "$5\r\nerror\r\n$%zu\r\n%s\r\n", strlen(want), want);
+    const char *got = talk(s, fd, text);
+    cr_assert(strstr(got, field), "%s", got);
+}
+
+/* As over HTTP and by the command: text is text, and JSON is what says so. */
+Test(resp_runs, a_reason_is_text)
+{
+    static const struct {
+        const char *said, *kept;
+    } rows[] = {
+        { "REASON 'not needed any more'", "\"not needed any more\"" },
+        { "REASON '\"quoted\"'", "\"\\\"quoted\\\"\"" },
+        { "REASON ''", "\"\"" },
+        { "REASON '{\"a\":1}'", "\"{\\\"a\\\":1}\"" },
+        { "ERROR '{ \"a\":1}'", "{ \"a\":1}" },
+        { "ERROR '\"text\"'", "\"text\"" },
+    };
+    struct scene s = { 0 };
+    char id[31];
+    scene_open(&s);
+    int fd = dial(&s);
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        trigger(&s, fd, "ONCE.TRIGGER send 1\n", "created", id);
+        talksf(&s, fd, "+OK\r\n", "ONCE.RUN CANCEL %s %s\n", id, rows[i].said);
+        errors_are(&s, fd, id, rows[i].kept);
+    }
+    close(fd);
+    scene_close(&s);
+}
+
 Test(resp_runs, changes_are_made_and_refused)
 {
     struct scene s = { 0 };
@@ -183,9 +218,10 @@ Test(resp_runs, changes_are_made_and_refused)
            "ONCE.RUN OPERATE %s '[{\"type\":\"increment\",\"key\":\"n\",\"value\":2}]'\n", id);
     talksf(&s, fd, "-ERR ", "ONCE.RUN OPERATE %s nonsense\n", id);
     talksf(&s, fd, "-REFUSED only a DELAYED run", "ONCE.RUN RESCHEDULE %s 1800000000000\n", id);
-    talksf(&s, fd, "+OK\r\n", "ONCE.RUN CANCEL %s REASON '\"enough\"'\n", id);
+    talksf(&s, fd, "-ERR the reason", "ONCE.RUN CANCEL %s ERROR enough\n", id);
+    talksf(&s, fd, "+OK\r\n", "ONCE.RUN CANCEL %s REASON 'not \"enough\"'\n", id);
     talksf(&s, fd, "+OK\r\n", "ONCE.RUN CANCEL %s\n", id);
-    talksf(&s, fd, "-ERR the reason", "ONCE.RUN CANCEL %s REASON enough\n", id);
+    errors_are(&s, fd, id, "\"not \\\"enough\\\"\"");
     talks(&s, fd, "ONCE.RUN CANCEL " NONE "\n", ABSENT);
     talks(&s, fd, "ONCE.RUN REPLAY " NONE "\n", ABSENT);
     char text[64];
