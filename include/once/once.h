@@ -454,9 +454,9 @@ struct once_trigger {
     struct once_bytes env;     /* up to 64 bytes as in a scope; empty: "default" */
     struct once_bytes task;    /* 1-128 bytes of [A-Za-z0-9._:/-] */
     struct once_bytes payload; /* JSON; may be empty */
-    struct once_bytes key;     /* up to 512 bytes, as of a claim; empty: always a new run */
+    struct once_bytes key;     /* 1-512 bytes, as of a claim; data NULL: always a new run */
     struct once_bytes queue;   /* empty: the task */
-    struct once_bytes ordering_key; /* runs of one are done one at a time, in order */
+    struct once_bytes ordering_key; /* runs of one are done one at a time, in order; or NULL */
     struct once_bytes metadata;     /* a JSON object */
     const struct once_bytes *tags;  /* up to 10, each up to 128 bytes */
     size_t tag_count;
@@ -476,7 +476,9 @@ struct once_trigger {
     }
 
 /* OK: created; CACHED: the key, or the id, leads to a run; MISMATCH: to one of another payload;
- * TIMED_OUT. A key whose run has FAILED, or whose time is over, makes a new run. */
+ * TIMED_OUT. A key whose run has FAILED, or whose time is over, makes a new run. A key or an ordering
+ * key that was set and is empty, once_str(""), is ONCE_EINVAL: none is what ONCE_TRIGGER_INIT has, or
+ * once_str(NULL). */
 ONCE_API int once_trigger(struct once *o, const struct once_trigger *in,
                           struct once_run_answer *ret_answer);
 
@@ -557,7 +559,7 @@ struct once_run_lease {
     struct once_bytes env;   /* empty: "default" */
     struct once_bytes queue; /* 1-128 bytes of [A-Za-z0-9._:/-] */
     size_t count;            /* 1: at most so many; up to 1,000 */
-    int64_t lease_ms;        /* 30,000 */
+    int64_t lease_ms;        /* 30,000; 1 at least */
     int64_t wait_ms;         /* 5,000: for the first of them to be due */
 };
 

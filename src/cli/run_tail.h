@@ -1,8 +1,11 @@
 /* run_tail.h - follows runs: a line for each that is new, and whenever its status changes.
  *
- * Asks again and again, soon while there is something to tell and rarely while there is not. What
- * it has seen and is not over yet is looked at one by one; what is new is found by its id, which is
- * ordered by time: a run whose id was made by another clock, in the past, may be missed. */
+ * Asks again and again, soon while there is something to tell and rarely while there is not. Lists are
+ * in the order of ids, which are made when a trigger comes, and a run is there when that was carried
+ * out: so every look goes back a little, and ten seconds of it every second. Every run that is in the
+ * list by then is told of, once; if more than 20,000 are new at one look, the newest are, and how many
+ * were skipped is said. A run whose id is older than that, made by its caller, or by another clock, is
+ * missed. Of what was seen and is not over, up to 50,000 are followed, the newest. */
 #ifndef CLI_RUN_TAIL_H
 #define CLI_RUN_TAIL_H
 

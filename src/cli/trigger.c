@@ -54,7 +54,7 @@ static const struct option trigger_options[] = {
 
 static struct once_bytes text_of(const struct option_value *value)
 {
-    return once_str(value->text ? value->text : "");
+    return once_str(value->text); /* NULL: it was not given */
 }
 
 static int print_answer(const struct cli *cli, const struct once_run_answer *a)
@@ -136,7 +136,7 @@ const struct command trigger_command = {
         "stdin, up to 1 MiB. Whoever works on the queue gets it: see once work.\n\n"
         "With --key, every trigger of this task with this key is answered with the same run,\n"
         "until the key's time is over, or its run has FAILED. Another payload under the same\n"
-        "key is refused (3). A key that is empty is none.\n\n"
+        "key is refused (3), and so is a key that is empty (2).\n\n"
         "  once trigger send-receipt '{\"order\": \"o-17\"}' --key o-17 --tag shop\n",
     .run = trigger_run,
 };

@@ -350,6 +350,19 @@ Test(http_runs, from_lease_to_end)
     scene_close(&s);
 }
 
+Test(http_runs, a_lease_of_no_time_is_refused)
+{
+    struct scene s = { 0 };
+    char id[31], token[33];
+    open_runs(&s);
+    trigger(&s, "{}", id);
+    const char *got = ask(&s, "POST /v1/queues/mail/lease", "{\"lease_ms\":0}");
+    starts(got, "HTTP/1.1 400 Bad Request\r\n");
+    has(got, "a lease of 0 ms");
+    lease(&s, "{\"lease_ms\":1}", id, token);
+    scene_close(&s);
+}
+
 Test(http_runs, a_lease_waits_for_a_run)
 {
     struct scene s = { 0 };

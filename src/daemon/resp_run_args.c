@@ -15,6 +15,18 @@ static int take_id(const struct resp_option *o, struct bytes text, void *at, str
                    "an id is run_ and 26 digits of Crockford's base 32, as in a ULID");
 }
 
+/* What was not set somewhere else arrives as nothing, and must not be taken for "none": a key that is
+ * not there makes a run each time. */
+static int take_name(const struct resp_option *o, struct bytes text, void *at,
+                     struct err *reterr)
+{
+    if (text.len == 0)
+        return err_set(reterr, ERR_INVALID, "%s is empty: leave it out if there is none",
+                       o->name);
+    *(struct bytes *)at = text;
+    return 0;
+}
+
 /* Milliseconds since 1970, by the wall clock. */
 static int take_time(const struct resp_option *o, struct bytes text, void *at,
                      struct err *reterr)
@@ -110,13 +122,13 @@ static int take_status(const struct resp_option *o, struct bytes text, void *at,
 
 static const struct resp_option trigger_options[] = {
     COMMON,
-    { "KEY", resp_take_bytes, AT(args.run.key) },
+    { "KEY", take_name, AT(args.run.key) },
     { "KEYTTL", resp_take_ms, AT(args.key_ms) },
     { "DELAY", resp_take_ms, AT(args.delay_ms) },
     { "AT", take_time, AT(at_ms) },
     { "TAG", take_tag, AT(tags), true },
-    { "QUEUE", resp_take_bytes, AT(args.run.queue) },
-    { "ORDER", resp_take_bytes, AT(args.run.ordering_key) },
+    { "QUEUE", take_name, AT(args.run.queue) },
+    { "ORDER", take_name, AT(args.run.ordering_key) },
     { "ATTEMPTS", take_attempts, AT(args.run.attempts_max) },
     { "METADATA", resp_take_bytes, AT(args.run.metadata) },
     { "ID", take_id, AT(args.run.id) },
@@ -147,7 +159,8 @@ static const struct resp_option metadata_options[] = {
 
 static const struct resp_option cancel_options[] = {
     COMMON,
-    { "REASON", resp_take_bytes, AT(args.change.body) },
+    { "REASON", resp_take_bytes, AT(reason) },
+    { "ERROR", resp_take_bytes, AT(args.change.body) },
     { 0 },
 };
 
@@ -190,6 +203,7 @@ static void start(enum run_question question, enum run_form form, enum verb righ
     ret->right = right;
     ret->raw_id = ret->at_ms = -1;
     ret->tags.len = 0;
+    ret->reason = (struct bytes){ 0 };
 }
 
 static void start_change(enum run_change_kind kind, enum run_form form, enum verb right,
@@ -338,7 +352,9 @@ static int parse_operate(const struct resp_command *in, struct resp_run *ret,
 static int parse_cancel(const struct resp_command *in, struct resp_run *ret, struct err *reterr)
 {
     int r = start_change_of(in, RUN_CANCEL, FORM_OK, ret, reterr);
-    return r ? r : end(in, 3, cancel_options, ret, reterr);
+    if (!r) r = end(in, 3, cancel_options, ret, reterr);
+    if (r || !ret->reason.data || !ret->args.change.body.data) return r;
+    return err_set(reterr, ERR_INVALID, "syntax error: REASON and ERROR exclude each other");
 }
 
 static int parse_reschedule(const struct resp_command *in, struct resp_run *ret,

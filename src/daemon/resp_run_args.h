@@ -32,6 +32,7 @@ struct resp_run {
     int64_t raw_id;  /* RAW: what the client calls it; -1: it is told in turn, for people */
     int64_t at_ms;   /* AT; -1: not given */
     struct resp_tags tags;
+    struct bytes reason; /* REASON: text, to be made JSON; data NULL: not given */
 };
 
 typedef int resp_run_parse(const struct resp_command *in, struct resp_run *ret,

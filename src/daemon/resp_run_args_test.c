@@ -101,6 +101,9 @@ Test(resp_run_args, what_is_refused_of_a_trigger)
     refused("ONCE.TRIGGER t 1 ATTEMPTS 0", "ATTEMPTS wants a number from 1");
     refused("ONCE.TRIGGER t 1 ATTEMPTS 1001", "ATTEMPTS wants a number from 1");
     refused("ONCE.TRIGGER t 1 TAG ~", "a tag is empty");
+    refused("ONCE.TRIGGER t 1 KEY ~", "KEY is empty");
+    refused("ONCE.TRIGGER t 1 ORDER ~", "ORDER is empty");
+    refused("ONCE.TRIGGER t 1 QUEUE ~", "QUEUE is empty");
     refused("ONCE.TRIGGER t 1 KEY k KEY k", "KEY was given twice");
     refused("ONCE.TRIGGER t 1 KEY", "KEY wants a value");
     refused("ONCE.TRIGGER t 1 ONMISMATCH fail", "ONMISMATCH wants RETURN");
@@ -160,7 +163,10 @@ Test(resp_run_args, changes)
     refused("ONCE.RUN METADATA " ID " {} VERSION 18446744073709551615", "wants a version");
     cr_assert(is(change("ONCE.RUN OPERATE " ID " []", RUN_OPERATE)->body, "[]"));
     cr_assert_eq(change("ONCE.RUN CANCEL " ID, RUN_CANCEL)->body.len, 0);
-    cr_assert(is(change("ONCE.RUN CANCEL " ID " REASON no", RUN_CANCEL)->body, "no"));
+    cr_assert_eq(change("ONCE.RUN CANCEL " ID " REASON no", RUN_CANCEL)->body.len, 0);
+    cr_assert(is(must("ONCE.RUN CANCEL " ID " REASON no")->reason, "no"));
+    cr_assert(is(change("ONCE.RUN CANCEL " ID " ERROR {}", RUN_CANCEL)->body, "{}"));
+    refused("ONCE.RUN CANCEL " ID " ERROR {} REASON no", "REASON and ERROR exclude each other");
     cr_assert_eq(change("ONCE.RUN RESCHEDULE " ID " 5", RUN_RESCHEDULE)->at_ms, 5);
     refused("ONCE.RUN RESCHEDULE " ID " tomorrow", "RESCHEDULE wants a time");
 }

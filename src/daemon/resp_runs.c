@@ -6,6 +6,7 @@
  * for room. A PULL whose asker has gone is canceled: the engine gives back what it got. */
 #include "base/check.h"
 #include "daemon/resp_session.h"
+#include "proto/json.h"
 
 enum { RAW_CALLS_MAX = 100000 };
 
@@ -100,11 +101,37 @@ static void expect_push(struct ask *a, int64_t raw_id)
     if (a->owed) conn_owe(a->session->conn);
 }
 
+/* What people say is text; it is kept as JSON, as everything about a run. */
+static int say_reason(struct bytes text, struct buf *json, struct err *reterr)
+{
+    struct json_writer w;
+    json_start(&w, json);
+    json_put_string(&w, text);
+    if (buf_failed(json) == ERR_LIMIT)
+        return err_set(reterr, ERR_LIMIT, "the reason has too many bytes; at most %d are kept",
+                       RUN_ERROR_BYTES_MAX);
+    if (buf_failed(json))
+        return err_set(reterr, ERR_NOMEM, "out of memory; nothing was changed");
+    return 0;
+}
+
+static int ask_with_reason(struct ask *a, struct resp_run *in, struct err *reterr)
+{
+    struct buf json;
+    if (!in->reason.data) return ask_run(a, in, reterr);
+    buf_init(&json, RUN_ERROR_BYTES_MAX);
+    int r = say_reason(in->reason, &json, reterr);
+    in->args.change.body = buf_bytes(&json);
+    if (!r) r = ask_run(a, in, reterr); /* which copies it */
+    buf_fini(&json);
+    return r;
+}
+
 int resp_run(struct resp_session *s, struct resp_run *in, struct err *reterr)
 {
     struct ask *a = ask_new(s);
     if (!a) return err_set(reterr, ERR_NOMEM, "out of memory; nothing was changed");
-    int r = ask_run(a, in, reterr);
+    int r = ask_with_reason(a, in, reterr);
     if (r)
         ask_free(a);
     else if (in->raw_id >= 0)

@@ -167,6 +167,41 @@ Test(resp_runs, a_list_comes_in_pages)
     scene_close(&s);
 }
 
+static void errors_are(struct scene *s, int fd, const char *id, const char *want)
+{
+    char text[64], field[128];
+    snprintf(text, sizeof text, "ONCE.RUN GET %s\n", id);
+    snprintf(field, sizeof field, "$5\r\nerror\r\n$%zu\r\n%s\r\n", strlen(want), want);
+    const char *got = talk(s, fd, text);
+    cr_assert(strstr(got, field), "%s", got);
+}
+
+/* As over HTTP and by the command: text is text, and JSON is what says so. */
+Test(resp_runs, a_reason_is_text)
+{
+    static const struct {
+        const char *said, *kept;
+    } rows[] = {
+        { "REASON 'not needed any more'", "\"not needed any more\"" },
+        { "REASON '\"quoted\"'", "\"\\\"quoted\\\"\"" },
+        { "REASON ''", "\"\"" },
+        { "REASON '{\"a\":1}'", "\"{\\\"a\\\":1}\"" },
+        { "ERROR '{ \"a\":1}'", "{ \"a\":1}" },
+        { "ERROR '\"text\"'", "\"text\"" },
+    };
+    struct scene s = { 0 };
+    char id[31];
+    scene_open(&s);
+    int fd = dial(&s);
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        trigger(&s, fd, "ONCE.TRIGGER send 1\n", "created", id);
+        talksf(&s, fd, "+OK\r\n", "ONCE.RUN CANCEL %s %s\n", id, rows[i].said);
+        errors_are(&s, fd, id, rows[i].kept);
+    }
+    close(fd);
+    scene_close(&s);
+}
+
 Test(resp_runs, changes_are_made_and_refused)
 {
     struct scene s = { 0 };
@@ -183,9 +218,10 @@ Test(resp_runs, changes_are_made_and_refused)
            "ONCE.RUN OPERATE %s '[{\"type\":\"increment\",\"key\":\"n\",\"value\":2}]'\n", id);
     talksf(&s, fd, "-ERR ", "ONCE.RUN OPERATE %s nonsense\n", id);
     talksf(&s, fd, "-REFUSED only a DELAYED run", "ONCE.RUN RESCHEDULE %s 1800000000000\n", id);
-    talksf(&s, fd, "+OK\r\n", "ONCE.RUN CANCEL %s REASON '\"enough\"'\n", id);
+    talksf(&s, fd, "-ERR the reason", "ONCE.RUN CANCEL %s ERROR enough\n", id);
+    talksf(&s, fd, "+OK\r\n", "ONCE.RUN CANCEL %s REASON 'not \"enough\"'\n", id);
     talksf(&s, fd, "+OK\r\n", "ONCE.RUN CANCEL %s\n", id);
-    talksf(&s, fd, "-ERR the reason", "ONCE.RUN CANCEL %s REASON enough\n", id);
+    errors_are(&s, fd, id, "\"not \\\"enough\\\"\"");
     talks(&s, fd, "ONCE.RUN CANCEL " NONE "\n", ABSENT);
     talks(&s, fd, "ONCE.RUN REPLAY " NONE "\n", ABSENT);
     char text[64];
@@ -194,6 +230,21 @@ Test(resp_runs, changes_are_made_and_refused)
     cr_assert_str_neq(id, other);
     trigger(&s, fd, "ONCE.TRIGGER send 1 DELAY 1h\n", "created", id);
     talksf(&s, fd, "+OK\r\n", "ONCE.RUN RESCHEDULE %s 1700000000500\n", id);
+    close(fd);
+    scene_close(&s);
+}
+
+/* Of a variable that was not set, say; it is neither a key nor none. */
+Test(resp_runs, an_empty_key_is_refused)
+{
+    struct scene s = { 0 };
+    scene_open(&s);
+    int fd = dial(&s);
+    talks(&s, fd, "ONCE.TRIGGER send 1 KEY ''\n",
+          "-ERR KEY is empty: leave it out if there is none\r\n");
+    talks(&s, fd, "ONCE.RUN RESET send ''\n", "-ERR the key is empty\r\n");
+    talks(&s, fd, "ONCE.CLAIM orders ''\n", "-ERR the key is empty\r\n");
+    talks(&s, fd, "ONCE.RUN LIST\n", "*2\r\n$1\r\n0\r\n*0\r\n");
     close(fd);
     scene_close(&s);
 }
@@ -227,6 +278,8 @@ Test(resp_runs, a_worker_leases_beats_fails_and_completes)
     pull(&s, fd, "ONCE.PULL mail LEASE 10s\n", leased, token);
     cr_assert_str_eq(id, leased);
     talks(&s, fd, "ONCE.PULL mail WAIT 0\n", NOTHING);
+    talks(&s, fd, "ONCE.PULL mail LEASE 0\n",
+          "-ERR a lease of 0 ms is over before a worker has it: 1 ms at least\r\n");
     pass_ms(&s, 9000);
     talksf(&s, fd, "+OK\r\n", "ONCE.BEAT %s %s\n", id, token);
     pass_ms(&s, 9000);

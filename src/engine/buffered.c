@@ -125,6 +125,10 @@ static void change_entry(struct run_call *c, const struct entry *entry)
         run_finish_with(c, OUTCOME_LOST, &run, true);
         return;
     }
+    if (!r && c->args.question == ASK_RESET && !run_holds_key(&run, change->made_at_ms)) {
+        ask_ledger(c); /* somebody may have it there since its time was over here */
+        return;
+    }
     if (!r) r = rules_run_change(&run, change, change->made_at_ms, &c->scratch, &v, &err);
     if (r) {
         run_fail(c, r, err.text);

@@ -155,6 +155,8 @@ Test(buffered, a_replay_is_a_new_run)
 
 /* ---- keys ---- */
 
+static struct run_id put_behind(const char *key);
+
 static struct asked reset(const char *key)
 {
     struct run_args args = RUN_ARGS_INIT;
@@ -174,6 +176,23 @@ Test(buffered, a_key_is_reset_and_stays_reset_in_the_ledger)
     cr_assert(stats.aliased == 0);
     cr_assert(!in_ledger(&id).rows.rows[0]->key_held);
     cr_assert(in_ledger(&fresh).rows.rows[0]->key_held);
+}
+
+/* As in the ledger: a key whose time is over is nobody's, whoever had it. */
+Test(buffered, a_key_that_has_expired_is_not_there_to_be_reset)
+{
+    struct run_args args = trigger_args("k", "1");
+    args.key_ms = 60000;
+    struct asked first = expect(ask(&s, args), OUTCOME_OK);
+    struct run_id id = id_of(&first);
+    cr_assert(first.buffered);
+    world_advance(&s.world, 60000);
+    expect(reset("k"), OUTCOME_ABSENT);
+    struct run_id behind = put_behind("k");
+    expect(reset("k"), OUTCOME_OK); /* it was in the ledger's hands by then */
+    cr_assert(!in_ledger(&behind).rows.rows[0]->key_held);
+    expect(reset("k"), OUTCOME_ABSENT);
+    cr_assert(expect(get(&s, &id), OUTCOME_OK).buffered);
 }
 
 /* Leases everything, as a drainer does that is killed then. */

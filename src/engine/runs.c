@@ -228,7 +228,9 @@ static int check_lease(const struct run_args *a, struct err *reterr)
     if (!r) r = check_limit(a, reterr);
     if (!r) r = check_duration(a->lease_ms, "lease", reterr);
     if (!r) r = check_duration(a->wait_ms, "wait", reterr);
-    return r;
+    if (r) return r;
+    if (a->lease_ms > 0) return 0;
+    return refuse(reterr, "a lease of 0 ms is over before a worker has it: 1 ms at least");
 }
 
 /* A trigger is checked as the run that it would make, in trigger_start(). */

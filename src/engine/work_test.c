@@ -54,6 +54,22 @@ Test(work, who_waits_in_vain_gets_nothing_in_time)
     cr_assert(a.rows.count == 0);
 }
 
+/* Zero is zero, not the default; and who has nothing has no time to say so. */
+Test(work, a_lease_of_no_time_is_refused)
+{
+    struct run_args args = lease_args(1, 0);
+    struct err err = { 0 };
+    args.env = bytes_str("test");
+    args.lease_ms = 0;
+    args.done = asked_done;
+    expect(trigger(&s, "", "1"), OUTCOME_OK);
+    cr_assert(engine_run(s.engine, &args, NULL, &err) == ERR_INVALID);
+    cr_assert(strstr(err.text, "lease"), "%s", err.text);
+    args.lease_ms = 1;
+    struct asked one = expect(ask(&s, args), OUTCOME_OK);
+    cr_assert(one.rows.count == 1 && one.rows.rows[0]->stalls == 0, "nobody had it before");
+}
+
 Test(work, a_delayed_run_is_handed_out_when_it_is_due)
 {
     struct asked a;

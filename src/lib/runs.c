@@ -59,6 +59,14 @@ static int not_negative(int64_t ms, const char *what, struct err *reterr)
     return ms < 0 ? err_set(reterr, ERR_INVALID, "%s is negative", what) : 0;
 }
 
+/* What was not set is NULL: there is none. What was set and has nothing in it is a mistake that would
+ * otherwise make a run each time. */
+static int not_empty(struct once_bytes b, const char *what, struct err *reterr)
+{
+    if (!b.data || b.len) return 0;
+    return err_set(reterr, ERR_INVALID, "%s is empty: leave it out if there is none", what);
+}
+
 static int trigger_check(const struct once_trigger *in, struct err *reterr)
 {
     if (in->flags & ~ONCE_RETURN_MISMATCH)
@@ -70,6 +78,8 @@ static int trigger_check(const struct once_trigger *in, struct err *reterr)
     int r = not_negative(in->delay_ms, "the delay", reterr);
     if (!r) r = not_negative(in->delay_until_ms, "the time of the delay", reterr);
     if (!r) r = not_negative(in->key_ms, "how long the key is kept", reterr);
+    if (!r) r = not_empty(in->key, "the key", reterr);
+    if (!r) r = not_empty(in->ordering_key, "the ordering key", reterr);
     return r ? r : not_negative(in->wait_ms, "the wait", reterr);
 }
 

@@ -180,10 +180,29 @@ Test(lib_runs, triggers_that_make_no_sense_are_refused)
     trigger_refused(&in, ONCE_EINVAL, "attempts_max");
     in = task("t"), in.id = "run_x";
     trigger_refused(&in, ONCE_EINVAL, "id");
+    in = task("t"), in.key = once_str("");
+    trigger_refused(&in, ONCE_EINVAL, "the key is empty");
+    in = task("t"), in.ordering_key = once_str("");
+    trigger_refused(&in, ONCE_EINVAL, "the ordering key is empty");
     in = task("a b");
     trigger_refused(&in, ONCE_EINVAL, "task");
     in = task("t"), in.payload = once_str("{");
     trigger_refused(&in, ONCE_EINVAL, "payload");
+}
+
+/* What was not set is none; what was set and has nothing in it is a mistake. */
+Test(lib_runs, no_key_is_not_an_empty_one)
+{
+    struct once_trigger in = task("t");
+    in.key = in.ordering_key = once_str(NULL);
+    struct id first = triggered(&in), second = triggered(&in);
+    cr_expect_str_neq(first.text, second.text);
+    struct once_run_args reset = ONCE_RUN_ARGS_INIT;
+    struct once_run_answer a;
+    reset.task = once_str("t");
+    cr_expect(once_key_reset(once, &reset, &a) == ONCE_EINVAL);
+    cr_expect(strstr(a.error.text, "the key is empty"), "%s", a.error.text);
+    once_run_answer_clear(&a);
 }
 
 Test(lib_runs, tags_have_limits)
@@ -219,6 +238,17 @@ Test(lib_runs, changes_need_an_id_and_workers_a_token)
     cr_expect(outcome_of(once_run_get, &in) == ONCE_ABSENT);
     in.lease_ms = -2;
     cr_expect(once_run_heartbeat(once, &in, &a) == ONCE_EINVAL);
+    once_run_answer_clear(&a);
+}
+
+Test(lib_runs, a_lease_of_no_time_is_refused)
+{
+    struct once_run_lease in = ONCE_RUN_LEASE_INIT;
+    struct once_run_answer a;
+    in.queue = once_str("t");
+    in.lease_ms = 0;
+    cr_expect(once_run_lease(once, &in, &a) == ONCE_EINVAL);
+    cr_expect(strstr(a.error.text, "lease"), "%s", a.error.text);
     once_run_answer_clear(&a);
 }
 

@@ -160,7 +160,7 @@ static void cancel_words(struct words *w, const struct run_args *a, int64_t id)
 {
     about_run(w, "CANCEL", &a->id);
     add_common(w, a, id);
-    add_option(w, "REASON", a->change.body);
+    add_option(w, "ERROR", a->change.body);
 }
 
 static void held(struct words *w, const char *command, const struct run_args *a)

@@ -579,6 +579,10 @@ ends "no key" 2 run -- true
 has "no key: says so" err "--key KEY is required"
 ends "no command to run" 2 run --key a
 ends "an empty key" 2 run --key= -- true
+has "an empty key: says so" err "the key is empty"
+ends "an empty key, of a variable" 2 run --key "${unset_-}" -- true
+ends "an empty key of a claim" 2 claim orders ""
+has "an empty key of a claim: says so" err "the key is empty"
 ends "a key with a control character" 2 run --key $'a\nb' -- true
 ends "a key that is not UTF-8" 2 run --key $'\xff' -- true
 ends "a key that is too long" 2 run --key "$(head -c 513 /dev/zero | tr '\0' k)" -- true

@@ -54,6 +54,14 @@ trigger mail '{"payload":2,"options":{"idempotencyKey":"welcome-1","onMismatch":
 is "which may be wanted" "$code $(member isCached) $(member id)" "200 true $first"
 trigger mail '{"payload":2,"options":{"idempotency_key":"x"}}'
 is "a misspelt option" "$code $(member detail)" '400 there is no option "idempotency_key" here; did you mean "idempotencyKey"?'
+for option in idempotencyKey orderingKey queue; do
+    trigger mail "{\"options\":{\"$option\":\"\"}}"
+    is "an empty $option" "$code $(member detail)" "400 $option wants text, and not none"
+done
+trigger mail '{}' -H 'Idempotency-Key;'
+is "an empty Idempotency-Key" "$code $(member detail)" "400 Idempotency-Key is empty"
+ask POST /v1/queues/mail/lease '{"lease_ms":0}'
+is "a lease of no time" "$code $(member code)" "400 invalid"
 ask GET "/v1/runs/$first"
 is "get" "$code $(member task) $(member queue) $(member status) $(member attempts)" "200 mail mail QUEUED 0"
 grep -qF "\"payload\":$payload," body

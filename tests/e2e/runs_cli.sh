@@ -152,6 +152,11 @@ ends "trigger: a task that is none" 2 trigger 'a b' 1
 ends "trigger: an id that is none" 2 trigger greet 1 --id run_x
 ends "trigger: eleven tags" 2 trigger greet 1 --tag 1 --tag 2 --tag 3 --tag 4 --tag 5 --tag 6 --tag 7 \
     --tag 8 --tag 9 --tag 10 --tag 11
+for option in key ordering-key; do # a variable that was not set must not make a run of its own, each time
+    ends "trigger: an empty --$option" 2 trigger unset 1 --$option "${unset_-}"
+    has "trigger: an empty --$option: says so" err "the ${option/-/ } is empty"
+done
+is "trigger: and made no run" "$("$once" runs ls --task unset -q | grep -c run_)" 0
 ends "trigger: no task" 2 trigger
 ends "trigger: no attempt at all" 2 trigger greet 1 --max-attempts 0
 ends "trigger: no ledger" 70 --ledger none trigger greet 1

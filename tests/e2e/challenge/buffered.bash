@@ -299,6 +299,12 @@ expired() {
         ask b GET "/v1/runs/$first"
         over=$(member idempotencyKeyExpiresAt)
         true_ "it expires" within passed
+        ask b POST /v1/tasks/t/keys/k/reset
+        is_ "nobody has it" "$code $(member code)" "404 absent"
+    done
+    shows "a key that has expired is not there to be reset, in the ledger as in the buffer"
+    for first in "${old[@]}"; do
+        [ "$first" = "${old[0]}" ] && env=x5 || env=x5b
         same_key out 30 k
         is_ "of a burst one is made" "$(told out)" "30 1 1"
         true_ "another one" [ "$(the_id out)" != "$first" ]
