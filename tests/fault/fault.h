@@ -1,6 +1,7 @@
 /* fault.h - the parts of one program that breaks real servers under real clients.
  *
- *   fault proxy    stands between a client and a server and does what it is told (proxy.c)
+ *   fault proxy    stands between a client and a server and does what it is told (proxy.c,
+ *                  commits.c)
  *   fault worker   a client process: plays contended keys, writes down every call (worker.c)
  *   fault check    reads what all of them wrote and says what is not true (check.c, linear.c)
  *   fault pace     how much a hung coord costs a caller (pace.c)
@@ -24,6 +25,27 @@ int note_main(int argc, char **argv);
 
 void proxy_test(void);
 void check_test(void);
+
+/* ---- proxy: what a PostgreSQL client sends ---- */
+
+enum { COMMIT_NAMES_MAX = 4, COMMIT_HEAD_BYTES = 160 };
+
+/* A connection, as far as its client has sent. All 0 at first. */
+struct commits {
+    bool foreign; /* it speaks something else */
+    bool started; /* from now on messages have a type */
+    uint8_t head[COMMIT_HEAD_BYTES];
+    size_t head_len, left; /* of the message: kept of it, still to come */
+    size_t began;          /* where, in these bytes */
+    bool unnamed;          /* the statement without a name is a COMMIT */
+    char names[COMMIT_NAMES_MAX][64];
+    size_t count;
+};
+
+/* Goes on at *at, which is 0 for bytes that are new. True: there is a COMMIT; *at is behind its
+ * message, *ret_begin where that begins, or 0 if it has begun before these bytes. */
+bool commits_next(struct commits *c, const uint8_t *data, size_t len, size_t *at,
+                  size_t *ret_begin);
 
 /* A row of a command's options: a text or a number. */
 struct option_row {
