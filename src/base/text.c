@@ -120,11 +120,31 @@ bool url_unescape(char *text)
     return true;
 }
 
-/* What is behind "://" up to "@" may be a password, and so may what is behind "?". */
+/* Letters up to a colon; 0: it does not begin so. */
+static size_t scheme_len(const char *url)
+{
+    size_t len = strspn(url, "abcdefghijklmnopqrstuvwxyz0123456789+");
+    return len && url[len] == ':' ? len + 1 : 0;
+}
+
+/* "/path", "sqlite:/path": an @ and a = in it are just that. */
+static bool is_path(const char *url)
+{
+    return *url == '/' || *url == '.' || strncmp(url, "sqlite:", 7) == 0;
+}
+
+/* What is behind "://" up to "@" may be a password, and so may what is behind "?". In another form,
+ * as libpq's "host=... password=...", it may be anywhere. */
 void url_shown(const char *url, char *out, size_t size)
 {
-    const char *host = strstr(url, "://"), *at = host ? strrchr(host, '@') : NULL;
-    int scheme = host ? (int)(host - url) + 3 : 0;
-    const char *rest = at ? at + 1 : url + scheme;
-    snprintf(out, size, "%.*s%.*s", scheme, url, (int)strcspn(rest, "?"), rest);
+    size_t scheme = scheme_len(url);
+    const char *rest = url + scheme;
+    if (scheme && strncmp(rest, "//", 2) == 0) {
+        scheme += 2;
+        const char *at = strrchr(rest, '@');
+        rest = at ? at + 1 : url + scheme;
+    } else if (!is_path(url) && strpbrk(rest, "=@")) {
+        rest = "";
+    }
+    snprintf(out, size, "%.*s%.*s", (int)scheme, url, (int)strcspn(rest, "?"), rest);
 }

@@ -152,4 +152,20 @@ Test(text, urls_are_shown_without_secrets)
     cr_assert_str_eq(out, "redis:///run/redis");
     url_shown("memory:", out, 4);
     cr_assert_str_eq(out, "mem");
+    url_shown("redis://:a?b@c@h:1/2", out, sizeof out);
+    cr_assert_str_eq(out, "redis://h:1/2");
+    url_shown("redis:/u:p@h", out, sizeof out); /* not well formed, and no less a secret */
+    cr_assert_str_eq(out, "redis:");
+    url_shown("once:t@/sock", out, sizeof out);
+    cr_assert_str_eq(out, "once:");
+    url_shown("postgres:host=h password=a://b", out, sizeof out); /* libpq's other form */
+    cr_assert_str_eq(out, "postgres:");
+    url_shown("host=h password=p user=u", out, sizeof out);
+    cr_assert_str_eq(out, "");
+    url_shown("/etc/once@home/a=b", out, sizeof out);
+    cr_assert_str_eq(out, "/etc/once@home/a=b");
+    url_shown("sqlite:/home/me@work/once.db?sync=full", out, sizeof out);
+    cr_assert_str_eq(out, "sqlite:/home/me@work/once.db");
+    url_shown("127.0.0.1:8080", out, sizeof out);
+    cr_assert_str_eq(out, "127.0.0.1:8080");
 }

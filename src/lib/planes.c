@@ -1,12 +1,14 @@
 /* planes.c - configuration to planes, planes to one store; see planes.h. */
 #include "lib/planes.h"
 
+#include "base/text.h"
+
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 
-enum { URL_BYTES = 4200 };
+enum { URL_BYTES = 4200, URL_SHOWN_BYTES = 61 };
 
 bool planes_spooled(const struct planes_config *config)
 {
@@ -61,11 +63,13 @@ static int open_ledger(const struct planes_config *config, const struct store_en
     if (!r) r = open_traced(ledger, &ours, &store, reterr);
     if (r) return r;
     if (!(store->caps & CAP_DURABLE)) {
+        char shown[URL_SHOWN_BYTES];
         store_close(store);
+        url_shown(ledger, shown, sizeof shown);
         return err_set(reterr, ERR_INVALID,
-                       "\"%.60s\" is lost in a restart and cannot be the ledger; use "
+                       "\"%s\" is lost in a restart and cannot be the ledger; use "
                        "sqlite:PATH or postgres://, or none to do without one",
-                       ledger);
+                       shown);
     }
     *ret_store = store;
     return 0;
@@ -100,9 +104,11 @@ static int open_buffer(const struct planes_config *config, const struct store *c
     int r = open_traced(buffer, env, &store, reterr);
     if (r) return r;
     if ((store->caps & (CAP_BUFFER | CAP_DURABLE)) != (CAP_BUFFER | CAP_DURABLE)) {
+        char shown[URL_SHOWN_BYTES];
         store_close(store);
+        url_shown(buffer, shown, sizeof shown);
         return err_set(reterr, ERR_INVALID,
-                       "\"%.60s\" cannot be the buffer; use sqlite:PATH, or none", buffer);
+                       "\"%s\" cannot be the buffer; use sqlite:PATH, or none", shown);
     }
     *ret_store = store;
     return 0;

@@ -8,7 +8,7 @@
 #include "proto/chars.h"
 #include "proto/number.h"
 
-enum { NONE = UINT32_MAX };
+enum { NONE = UINT32_MAX, ERROR_WORD_BYTES_MAX = 16 };
 
 struct line {
     size_t from, to, end; /* what is behind the type, up to CR LF, and behind that */
@@ -281,4 +281,12 @@ enum resp_progress reply_read(struct reply_reader *r, struct bytes in, struct er
     do p = read_value(r, &input);
     while (p == RESP_READY && r->open != NONE);
     return p;
+}
+
+struct bytes reply_error_word(struct bytes text)
+{
+    size_t len = 0;
+    while (len < text.len && text.data[len] >= 'A' && text.data[len] <= 'Z') len++;
+    bool whole = len == text.len || text.data[len] == ' ';
+    return bytes_of(text.data, whole && len <= ERROR_WORD_BYTES_MAX ? len : 0);
 }

@@ -59,6 +59,10 @@ static inline struct bytes reply_bytes(const struct reply_node *n, struct bytes 
     return bytes_of(in.data + n->start, n->len);
 }
 
+/* The word in capitals that an error begins with; empty: it does not. For who must not repeat the
+ * rest: a server that does not know a command repeats what came with it, a password, too. */
+struct bytes reply_error_word(struct bytes text);
+
 /* The element of this number, NULL if there are not so many. */
 const struct reply_node *reply_element(const struct reply_node *nodes,
                                        const struct reply_node *aggregate, size_t number);

@@ -167,6 +167,18 @@ Test(reply, what_is_refused)
         expect_conversation(table[i][0], table[i][1]);
 }
 
+Test(reply, word_of_an_error)
+{
+    static const char *const table[][2] = {
+        { "WRONGPASS invalid", "WRONGPASS" },    { "LOADING", "LOADING" }, { "", "" },
+        { "ERR unknown command 'AUTH'", "ERR" }, { "ERR: x", "" },         { "Ouch x", "" },
+        { "ABCDEFGHIJKLMNOPQ x", "" },           { " ERR", "" },
+    };
+    for (size_t i = 0; i < sizeof table / sizeof table[0]; i++)
+        cr_expect(bytes_eq(reply_error_word(bytes_str(table[i][0])), bytes_str(table[i][1])),
+                  "%s", table[i][0]);
+}
+
 /* What a server of ours writes, a client of ours reads. */
 Test(reply, reads_what_is_written)
 {

@@ -12,6 +12,7 @@
  * hiredis connects and parses. Commands are written here, because hiredis sends them by write(),
  * and a peer that has gone would end the program that hosts us by SIGPIPE. */
 #include "base/check.h"
+#include "proto/reply.h"
 #include "store/redis.h"
 
 #include <errno.h>
@@ -231,12 +232,26 @@ static void greeting_over(struct conn *c)
     c->events->ready(c);
 }
 
+/* Of what it says only the first word: a server that does not know AUTH repeats the password. */
+static void auth_refused(struct conn *c, const redisReply *reply)
+{
+    char text[120];
+    struct bytes word = reply_error_word(bytes_of(reply->str, reply->len));
+    snprintf(text, sizeof text, "AUTH: %.*s: it does not take the user or password of the URL",
+             (int)word.len, (const char *)word.data);
+    conn_drop(c, ERR_UNAVAILABLE, text);
+}
+
 static void greeted(struct command *command, struct conn *c, const redisReply *reply,
                     const struct err *why)
 {
     const struct greeting *g = container_of(command, struct greeting, command);
     if (why) return; /* the connection is going down, and knows why */
     /* INFO has to be told: who takes a cluster for a single server looks for records elsewhere. */
+    if (reply->type == REDIS_REPLY_ERROR && g->step == GREET_AUTH) {
+        auth_refused(c, reply);
+        return;
+    }
     if (reply->type == REDIS_REPLY_ERROR && g->step != GREET_CONFIG) {
         conn_drop(c, ERR_UNAVAILABLE, reply->str);
         return;

@@ -423,12 +423,24 @@ bool wire_error(struct op *op, const struct heard *h)
 
 /* ---- greeting and pushes ---- */
 
+/* What is wrong with a token is said in words of the daemon's own. Of anything else only the first
+ * word is passed on: a server that does not know HELLO repeats the token. */
+static void hello_refused(struct bytes text, struct err *reterr)
+{
+    struct bytes word = reply_error_word(text);
+    bool login = bytes_eq(word, bytes_str("WRONGPASS")) || bytes_eq(word, bytes_str("NOAUTH"));
+    if (login)
+        err_set(reterr, ERR_UNAVAILABLE, "%.*s", (int)text.len, (const char *)text.data);
+    else
+        err_set(reterr, ERR_UNAVAILABLE, "it refuses HELLO: %.*s", (int)word.len,
+                (const char *)word.data);
+}
+
 bool wire_greeted(const struct heard *h, struct remote_hello *ret, struct err *reterr)
 {
     const struct reply_node *map = h->nodes, *server = wire_entry(h, map, "server");
     if (map->type == REPLY_ERROR) {
-        err_set(reterr, ERR_UNAVAILABLE, "%.*s", (int)map->len,
-                (const char *)text_of(h, map).data);
+        hello_refused(text_of(h, map), reterr);
         return false;
     }
     if (!server || !node_is(h, server, "once")) {

@@ -2,6 +2,7 @@
 #include "store/store.h"
 
 #include "base/check.h"
+#include "base/text.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -22,15 +23,17 @@ static const struct store_class *class_of(const char *url, const char **ret_rest
     return NULL;
 }
 
-/* Shows the scheme only: what follows may hold a password. */
+/* Shows the scheme only: what follows may hold a password. What has none is shown if it is one
+ * word; "host=... password=..." is not. */
 static int unknown_store(const char *url, struct err *reterr)
 {
-    char known[120] = "";
+    char known[120] = "", shown[40];
     size_t len = 0;
+    url_shown(url, shown, sizeof shown);
+    shown[strcspn(shown, ":/ ")] = '\0';
     for (size_t i = 0; i < sizeof classes / sizeof classes[0] && len < sizeof known; i++)
         len += (size_t)snprintf(known + len, sizeof known - len, " %s:", classes[i]->scheme);
-    return err_set(reterr, ERR_INVALID, "unknown store \"%.*s\"; known are%s",
-                   (int)strcspn(url, ":/@") % 40, url, known);
+    return err_set(reterr, ERR_INVALID, "unknown store \"%s\"; known are%s", shown, known);
 }
 
 int store_open_bare(const char *url, const struct store_env *env, struct store **ret_store,

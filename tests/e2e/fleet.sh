@@ -97,6 +97,36 @@ call 69 "an error of Redis" claim s k
 ! grep -q hunter2 out err
 report $? "does not show it either"
 
+# Whatever is wrong with a URL, and whoever says so.
+hushed() { # NAME ARG...: on these planes
+    local text=$1
+    shift
+    timeout 10 "$once" "$@" >out 2>err
+    [ -s out ] || [ -s err ] || return 1
+    ! grep -q hunter2 out err
+    report $? "no password: $text"
+}
+for url in 'redis://:hunter2@127.0.0.1:1' 'redis:/:hunter2@127.0.0.1' 'postgres:host=127.0.0.1 port=1 password=hunter2' \
+    'host=127.0.0.1 port=1 password=hunter2' 'postgres://127.0.0.1:1/x?password=hunter2' 'redis://u:hunter2@127.0.0.1:x' \
+    'mysql://u:hunter2@h/d' 'postgres://u:hunter2@127.0.0.1:x/d'; do
+    export ONCE_LEDGER=$url ONCE_COORD=none
+    for command in "claim s k" "doctor --json" "doctor" "config show" "config show --json" "serve --listen off" "migrate"; do
+        # shellcheck disable=SC2086
+        hushed "$command with the ledger $url" $command
+    done
+    export ONCE_LEDGER=sqlite:hushed.db ONCE_COORD=$url
+    for command in "doctor" "config show" "--verbose claim s k"; do
+        # shellcheck disable=SC2086
+        hushed "$command with the coord $url" $command
+    done
+    hushed "serve with the buffer $url" --coord none serve --listen off --buffer "$url"
+done
+export ONCE_LEDGER='redis://:hunter2@127.0.0.1:1' ONCE_COORD=none
+call 2 "a ledger that forgets is refused" claim s k
+has "by its name" err '"redis://127.0.0.1:1" is lost in a restart'
+unset ONCE_COORD
+export ONCE_LEDGER ONCE_COORD
+
 # ---- migrate -------------------------------------------------------------------------------------
 
 ONCE_LEDGER=$(pg "$ONCE_TEST_POSTGRES" m) ONCE_COORD=none

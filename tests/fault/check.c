@@ -1,12 +1,12 @@
 /* check.c - what all processes wrote down, held against the contract.
  *
  *   fault check [--absorbs 1] [--flawless 1] [--calm 1] [--lease MS] [--settle MS]
- *               [--answers N] FILE...
+ *               [--answers N] [--refused N] FILE...
  *
  * Each rule is looked at by itself, so that a violation has a name; linear.c then asks whether
  * the answers about a key fit together at all. Nothing here knows how the answers came about:
  * the histories are all there is. Prints the violations and one line of totals; the exit status
- * is 1 if there are any, or fewer than N answers to look at.
+ * is 1 if there are any, or fewer than N answers or bad requests to look at.
  *
  *   C1  one answer per key, and one that somebody has published
  *   C2  one owner at a time: by its lease, and by what a late one is told
@@ -15,8 +15,12 @@
  *   C5  after the faults every key is answered within a lease and 2 s
  *   C6  waiters are woken by a publish, where nothing goes wrong
  *   C7  another fingerprint never owns and never sees
+ *   C9  a bad request is refused with its own error, whatever goes wrong, and leaves nothing
  *   I4  fences grow, in the order of real time
- *   I18 linearizable per key */
+ *   I18 linearizable per key
+ *
+ * C8, that every id handed to a caller resolves, is about runs: tests/storm asks for every id that
+ * its clients were ever told, after faults like these (check.py). */
 #include "base/check.h"
 #include "tests/fault/fault.h"
 
@@ -216,7 +220,7 @@ static void check_settled(struct findings *f, const struct story *s)
     for (int file = 1; file <= f->history->files; file++) check_process_settled(f, s, file);
     for (size_t i = 0; i < s->count; i++) {
         const struct deed *d = s->deeds[i];
-        used = used || d->act == ACT_CLAIM;
+        used = used || (d->act == ACT_CLAIM && !d->refused);
         if (!d->final || d->end_us == NEVER) continue;
         answered = answered || d->outcome == ONCE_CACHED || d->outcome == ONCE_ALREADY_DONE;
         if (d->act == ACT_PUBLISH && d->outcome != ONCE_OK)
@@ -239,6 +243,30 @@ static void check_fingerprints(struct findings *f, const struct story *s)
             finding(f, "C7", "the answer to fingerprint %s: %s",
                     history_name(f->history, grant->fingerprint), TEXT(f, d));
     }
+}
+
+/* ---- C9 ---- */
+
+/* Nobody made a good claim: there is nothing to be seen. */
+static void check_nothing_left(struct findings *f, const struct story *s)
+{
+    for (size_t i = 0; i < s->count; i++)
+        if (s->deeds[i]->act == ACT_CLAIM && !s->deeds[i]->refused) return;
+    for (size_t i = 0; i < s->count; i++) {
+        const struct deed *d = s->deeds[i];
+        if (d->act == ACT_PEEK && d->outcome && d->outcome != ONCE_ABSENT)
+            finding(f, "C9", "a record that nobody asked for: %s", TEXT(f, d));
+    }
+}
+
+static void check_refused(struct findings *f, const struct story *s)
+{
+    for (size_t i = 0; i < s->count; i++) {
+        const struct deed *d = s->deeds[i];
+        if (!d->refused || d->end_us == NEVER || d->error == d->refused) continue;
+        finding(f, "C9", "a bad request that was not refused as such: %s", TEXT(f, d));
+    }
+    check_nothing_left(f, s);
 }
 
 /* ---- I4 ---- */
@@ -272,7 +300,7 @@ static int64_t woken_us(const struct story *s, const struct deed *d)
 static void check_flawless(struct findings *f, const struct story *s)
 {
     for (size_t i = 0; i < s->count; i++)
-        if (s->deeds[i]->error)
+        if (s->deeds[i]->error && !s->deeds[i]->refused)
             finding(f, "C4", "failed although it need not: %s", TEXT(f, s->deeds[i]));
 }
 
@@ -322,6 +350,7 @@ static void check_story(struct findings *f, struct story *s)
     check_acknowledged(f, s);
     check_settled(f, s);
     check_fingerprints(f, s);
+    check_refused(f, s);
     check_fences(f, s);
     check_linear(f, s);
     if (f->promise->flawless) check_flawless(f, s);
@@ -359,7 +388,7 @@ static void print_finding(struct findings *f, const char *rule, const char *text
 }
 
 struct totals {
-    size_t outcomes[ONCE_ABSENT + 1], answers, errors, unsure, unanswered;
+    size_t outcomes[ONCE_ABSENT + 1], answers, errors, refused, unsure, unanswered;
 };
 
 static struct totals totals_of(const struct history *h)
@@ -369,7 +398,8 @@ static struct totals totals_of(const struct history *h)
         const struct deed *d = &h->deeds[i];
         t.outcomes[d->outcome]++;
         t.answers += d->outcome != 0;
-        t.errors += d->error != 0;
+        t.errors += d->error && !d->refused;
+        t.refused += d->error && d->refused;
         t.unsure += d->error == ONCE_EAMBIGUOUS;
         t.unanswered += !d->outcome && !d->error;
     }
@@ -379,13 +409,14 @@ static struct totals totals_of(const struct history *h)
 int check_main(int argc, char **argv)
 {
     struct promise promise = PROMISE_INIT;
-    int64_t absorbs = 0, flawless = 0, calm = 0, answers = 1;
+    int64_t absorbs = 0, flawless = 0, calm = 0, answers = 1, refused = 0;
     const struct option_row rows[] = { { "--absorbs", NULL, &absorbs },
                                        { "--flawless", NULL, &flawless },
                                        { "--calm", NULL, &calm },
                                        { "--lease", NULL, &promise.lease_ms },
                                        { "--settle", NULL, &promise.settle_ms },
-                                       { "--answers", NULL, &answers } };
+                                       { "--answers", NULL, &answers },
+                                       { "--refused", NULL, &refused } };
     int at = options_take(argc, argv, rows, sizeof rows / sizeof *rows);
     if (at < 0 || at == argc) {
         fprintf(stderr, "usage: fault check [--absorbs 1] [--lease MS] FILE...\n");
@@ -403,13 +434,16 @@ int check_main(int argc, char **argv)
     struct totals t = totals_of(&h);
     if (t.answers < (size_t)answers)
         finding(&f, "test", "only %zu answers: that shows nothing", t.answers);
+    if (t.refused < (size_t)refused)
+        finding(&f, "test", "only %zu bad requests: that shows nothing", t.refused);
     printf("%zu answers: %zu claimed, %zu cached, %zu in progress, %zu timed out, %zu "
-           "mismatch, %zu lost, %zu ok; %zu errors (%zu ambiguous), %zu never answered; "
+           "mismatch, %zu lost, %zu ok; %zu errors (%zu ambiguous), %zu refused, %zu never "
+           "answered; "
            "%zu woken; %zu violations\n",
            t.answers, t.outcomes[ONCE_CLAIMED], t.outcomes[ONCE_CACHED],
            t.outcomes[ONCE_IN_PROGRESS], t.outcomes[ONCE_TIMED_OUT], t.outcomes[ONCE_MISMATCH],
-           t.outcomes[ONCE_LOST], t.outcomes[ONCE_OK], t.errors, t.unsure, t.unanswered,
-           f.woken, f.count);
+           t.outcomes[ONCE_LOST], t.outcomes[ONCE_OK], t.errors, t.unsure, t.refused,
+           t.unanswered, f.woken, f.count);
     history_fini(&h);
     return f.count != 0;
 }

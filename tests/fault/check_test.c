@@ -87,6 +87,21 @@ static const struct sample samples[] = {
       CLAIMED "B 3 2500 claim k - B 500 . -\nE 3 2600 mismatch - 0 . -\n" PUBLISHED FINAL },
     { "refused, but by nothing", "I18", false, false,
       "B 3 100 claim k - B 500 . -\nE 3 200 mismatch - 0 . -\n" CLAIMED PUBLISHED FINAL },
+    { "a bad request is refused", NULL, false, true,
+      CLAIMED "B 3 2500 publish k t1 limit 0 .b bad\nE 3 2600 !limit - 0 . -\n" PUBLISHED
+              "B 4 5000 claim bad - invalid 0 .b -\nE 4 5100 !invalid - 0 . -\n"
+              "B 5 6000 peek bad - - 0 . -\nE 5 6100 absent - 0 . -\n" FINAL },
+    { "a bad request is carried out", "C9", false, false,
+      CLAIMED PUBLISHED
+      "B 4 5000 claim bad - invalid 0 .b -\nE 4 5100 claimed t2 9 . -\n" FINAL },
+    { "a bad request meets the fault and not its error", "C9", false, false,
+      CLAIMED PUBLISHED
+      "B 4 5000 claim bad - invalid 0 .b -\nE 4 5100 !unavailable - 0 . -\n" FINAL },
+    { "a bad request is refused, and there is a record of it", "C9", false, false,
+      CLAIMED PUBLISHED "B 4 5000 claim bad - invalid 0 .b -\nE 4 5100 !invalid - 0 . -\n"
+                        "B 5 6000 peek bad - - 0 . -\nE 5 6100 in_progress - 9 . -\n" FINAL },
+    { "what was refused is what everybody sees", "C1", false, false,
+      CLAIMED "B 3 2500 publish k t1 limit 0 .b v1\nE 3 2600 !limit - 0 . -\n" FINAL },
     { "a fence that does not grow", "I4", false, false,
       CLAIMED "B 2 2500 release k t1 - 0 . -\nE 2 2600 ok - 0 . -\n"
               "B 3 2700 claim k - A 500 . -\nE 3 2800 claimed t2 6 . -\n"

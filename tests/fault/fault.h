@@ -1,7 +1,9 @@
 /* fault.h - the parts of one program that breaks real servers under real clients.
  *
- *   fault proxy    stands between a client and a server and does what it is told (proxy.c)
- *   fault worker   a client process: plays contended keys, writes down every call (worker.c)
+ *   fault proxy    stands between a client and a server and does what it is told (proxy.c,
+ *                  commits.c)
+ *   fault worker   a client process: plays contended keys, writes down every call (worker.c,
+ *                  bad.c)
  *   fault check    reads what all of them wrote and says what is not true (check.c, linear.c)
  *   fault pace     how much a hung coord costs a caller (pace.c)
  *   fault now      the time, as histories have it
@@ -11,6 +13,8 @@
  * tests/fault/run plays the scenarios. */
 #ifndef TESTS_FAULT_FAULT_H
 #define TESTS_FAULT_FAULT_H
+
+#include <once/once.h>
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -24,6 +28,27 @@ int note_main(int argc, char **argv);
 
 void proxy_test(void);
 void check_test(void);
+
+/* ---- proxy: what a PostgreSQL client sends ---- */
+
+enum { COMMIT_NAMES_MAX = 4, COMMIT_HEAD_BYTES = 160 };
+
+/* A connection, as far as its client has sent. All 0 at first. */
+struct commits {
+    bool foreign; /* it speaks something else */
+    bool started; /* from now on messages have a type */
+    uint8_t head[COMMIT_HEAD_BYTES];
+    size_t head_len, left; /* of the message: kept of it, still to come */
+    size_t began;          /* where, in these bytes */
+    bool unnamed;          /* the statement without a name is a COMMIT */
+    char names[COMMIT_NAMES_MAX][64];
+    size_t count;
+};
+
+/* Goes on at *at, which is 0 for bytes that are new. True: there is a COMMIT; *at is behind its
+ * message, *ret_begin where that begins, or 0 if it has begun before these bytes. */
+bool commits_next(struct commits *c, const uint8_t *data, size_t len, size_t *at,
+                  size_t *ret_begin);
 
 /* A row of a command's options: a text or a number. */
 struct option_row {
@@ -67,6 +92,7 @@ struct deed {
     bool waits;               /* claim: asked to wait */
     bool maybe;               /* the store was asked again, after an answer was lost */
     int outcome, error;       /* of once.h; both 0: not answered */
+    int refused;              /* the error that a bad request must meet; 0: it is not bad */
     uint64_t fence;
 };
 
@@ -101,6 +127,7 @@ struct begun {
     const char *key, *token, *fingerprint, *value;
     int64_t lease_ms;
     bool final, waits;
+    int refused;
 };
 
 struct ended {
@@ -113,6 +140,21 @@ struct ended {
 uint64_t scribe_begin(struct scribe *s, const struct begun *b); /* the number of the call */
 void scribe_end(struct scribe *s, uint64_t call, const struct ended *e);
 int64_t now_us(void); /* CLOCK_MONOTONIC: the same for every process of the machine */
+
+/* ---- requests that must be refused ---- */
+
+#define BAD_KEY "bad-" /* how their keys begin */
+
+struct bad {
+    struct scribe *scribe;
+    struct once *once;
+    const char *scope, *key;
+};
+
+void bad_init(void); /* before the others */
+void bad_claim(const struct bad *b, uint64_t which);
+void bad_publish(const struct bad *b, const char *token, uint64_t which); /* of an owner */
+int bad_list(const struct bad *b); /* looks for records of them; 0, or an error */
 
 /* ---- check ---- */
 

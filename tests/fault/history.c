@@ -4,8 +4,8 @@
  *   E call time outcome token fence flags value                     it is answered
  *
  * Times are microseconds of the machine's monotonic clock. "-" is nothing. An outcome that
- * starts with "!" is an error. Flags: f final, w waits, m the store was asked again after an
- * answer was lost. Every line is one write() to a file that is appended to, so that a process
+ * starts with "!" is an error. Flags: f final, w waits, b bad: it must meet the error that stands
+ * in the place of the fingerprint, m the store was asked again after an answer was lost. Every line is one write() to a file that is appended to, so that a process
  * that is killed leaves everything up to its last call. */
 #include "base/check.h"
 #include "base/err.h"
@@ -57,10 +57,11 @@ uint64_t scribe_begin(struct scribe *s, const struct begun *b)
 {
     char line[LINE_BYTES_MAX];
     uint64_t call = ++s->calls;
+    const char *print = b->refused ? err_name(b->refused) : or_dash(b->fingerprint);
     int len = snprintf(
-        line, sizeof line, "B %" PRIu64 " %" PRId64 " %s %s %s %s %" PRId64 " .%s%s %s\n", call,
-        now_us(), act_name[b->act], b->key, or_dash(b->token), or_dash(b->fingerprint),
-        b->lease_ms, b->final ? "f" : "", b->waits ? "w" : "", or_dash(b->value));
+        line, sizeof line, "B %" PRIu64 " %" PRId64 " %s %s %s %s %" PRId64 " .%s%s%s %s\n",
+        call, now_us(), act_name[b->act], b->key, or_dash(b->token), print, b->lease_ms,
+        b->final ? "f" : "", b->waits ? "w" : "", b->refused ? "b" : "", or_dash(b->value));
     line_write(s, line, len);
     return call;
 }
@@ -172,6 +173,20 @@ static bool act_parse(const char *name, enum act *ret_act)
     return false;
 }
 
+static int outcome_parse(const char *name)
+{
+    for (int o = ONCE_CLAIMED; o <= ONCE_ABSENT; o++)
+        if (strcmp(once_outcome_name(o), name) == 0) return o;
+    return 0;
+}
+
+static int error_parse(const char *name)
+{
+    for (int e = ONCE_EINVAL; e >= ONCE_EUNSUPPORTED; e--)
+        if (strcmp(err_name(e), name) == 0) return e;
+    return 0;
+}
+
 static bool read_begin(struct reading *r, const char *line)
 {
     struct history *h = r->history;
@@ -194,22 +209,9 @@ static bool read_begin(struct reading *r, const char *line)
     d->sent = history_word(h, value);
     d->final = strchr(flags, 'f');
     d->waits = strchr(flags, 'w');
+    d->refused = strchr(flags, 'b') ? error_parse(print) : 0;
     call_began(r, call);
     return true;
-}
-
-static int outcome_parse(const char *name)
-{
-    for (int o = ONCE_CLAIMED; o <= ONCE_ABSENT; o++)
-        if (strcmp(once_outcome_name(o), name) == 0) return o;
-    return 0;
-}
-
-static int error_parse(const char *name)
-{
-    for (int e = ONCE_EINVAL; e >= ONCE_EUNSUPPORTED; e--)
-        if (strcmp(err_name(e), name) == 0) return e;
-    return 0;
 }
 
 static bool read_end(struct reading *r, const char *line)

@@ -4,7 +4,7 @@
 # Whoever reads it has set `dir`, a directory of its own in which its servers run, and `fault`, the
 # program with the proxy.
 
-declare -A say hear port
+declare -A say hear port fired expected
 
 # Only what is ours is ever signalled: a child of this shell, or a server in our directory. A
 # number alone may be somebody else's by now.
@@ -49,4 +49,35 @@ proxy_start() { # NAME SERVER
     exec {fd}>"$dir/$1.in" && say[$1]=$fd
     exec {fd}<"$dir/$1.out" && hear[$1]=$fd
     read -r -t 10 "port[$1]" <&"$fd"
+}
+
+# What the proxies have really done, by command: a fault that did not happen shows nothing.
+fired_add() { # adds what happened since they were asked last
+    local name words word
+    for name in "${!say[@]}"; do
+        echo fired >&"${say[$name]}"
+        read -r -t 10 -a words <&"${hear[$name]}" || continue
+        for word in "${words[@]:1}"; do fired[${word%=*}]=$((${fired[${word%=*}]:-0} + ${word#*=})); done
+    done
+}
+fired_reset() {
+    fired_add
+    fired=() expected=()
+}
+expect() { # COMMAND TIMES: more than so far
+    expected[$1]=$((${expected[$1]:-0} + $2))
+}
+fired_text() { # "rst 3, drop-commit 12", or nothing
+    local name text=
+    for name in "${!fired[@]}"; do text="$text${text:+, }$name ${fired[$name]}"; done
+    echo "$text"
+}
+fired_enough() { # says what was not
+    local name bad=0
+    for name in "${!expected[@]}"; do
+        [ "${fired[$name]:-0}" -lt "${expected[$name]}" ] || continue
+        echo "# $name happened ${fired[$name]:-0} times, expected ${expected[$name]}"
+        bad=1
+    done
+    return $bad
 }

@@ -17,6 +17,9 @@
  *   drop-commit N   PostgreSQL: every N-th COMMIT does not arrive
  *   server ADDRESS  another server for new connections
  *   new COMMAND     only for connections that come from now on
+ *   fired           how often each of them has really happened since it was asked last:
+ *                   "ok rst=3 drop-commit=2". A connection that was reset, cut or kept from
+ *                   sending, a piece that was delayed or swallowed, a COMMIT that was lost
  *
  * One thread, nothing blocks; a side that does not read stops the other one. */
 #include "base/check.h"
@@ -26,6 +29,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -33,6 +37,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -84,6 +89,7 @@ struct pair {
     struct link link;
     struct rule rule;
     struct flow up, down;
+    struct commits commits;
     int64_t replied; /* bytes since the rule is in force */
     bool over;
 };
@@ -97,6 +103,7 @@ struct proxy {
     struct list pairs;
     size_t count;
     int64_t commits;
+    int64_t fired[ACTIONS];
     char line[256];
     size_t line_len;
     bool ended;
@@ -164,8 +171,29 @@ static void flow_fini(struct flow *f)
         free(container_of(at, struct chunk, link));
 }
 
+static bool flow_stands_still(const struct pair *c, const struct flow *f)
+{
+    if (c->rule.action == HALF_OPEN) return f == &c->down;
+    if (c->rule.action == HALF_OPEN_UP) return f == &c->up;
+    return false;
+}
+
+/* Something is there that would go on. */
+static bool is_kept(const struct pair *c, const struct flow *f)
+{
+    int bytes = 0;
+    return flow_stands_still(c, f) && ioctl(f->from, FIONREAD, &bytes) == 0 && bytes > 0;
+}
+
+/* The rule is over for this connection: what it did there while it stood still. */
+static void pair_tally(struct proxy *p, struct pair *c)
+{
+    p->fired[c->rule.action] += is_kept(c, &c->up) || is_kept(c, &c->down);
+}
+
 static void pair_free(struct proxy *p, struct pair *c)
 {
+    pair_tally(p, c);
     bool reset = c->rule.action == RST || c->rule.action == REFUSE;
     void (*end)(int) = reset ? close_reset : close_plainly;
     end(c->up.from);
@@ -182,6 +210,7 @@ static void pair_accept(struct proxy *p)
     int client = accept4(p->listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
     if (client < 0) return;
     if (p->rule.action == RST || p->count == PAIRS_MAX) {
+        p->fired[RST] += p->rule.action == RST;
         close_reset(client);
         return;
     }
@@ -244,6 +273,13 @@ static bool is_nth_commit(struct proxy *p, const struct pair *c)
     return ++p->commits % (c->rule.n > 0 ? c->rule.n : 1) == 0;
 }
 
+/* The connection ends here. */
+static void pair_cut(struct proxy *p, struct pair *c)
+{
+    p->fired[c->rule.action]++;
+    c->over = true;
+}
+
 /* A reply of the server. "C", its length, "COMMIT": the server has committed. */
 static size_t filter_down(struct proxy *p, struct pair *c, const uint8_t *data, size_t len)
 {
@@ -252,24 +288,26 @@ static size_t filter_down(struct proxy *p, struct pair *c, const uint8_t *data, 
         int64_t left = c->rule.n - c->replied;
         c->replied += (int64_t)len;
         if ((int64_t)len < left) return len;
-        c->over = true;
+        pair_cut(p, c);
         return left > 0 ? (size_t)left : 0;
     }
     if (c->rule.action != CUT_COMMIT) return len;
     size_t at = find(&c->down, data, len, committed, sizeof committed);
     if (at == len || !is_nth_commit(p, c)) return len;
-    c->over = true;
+    pair_cut(p, c);
     return at;
 }
 
+/* Looked at whatever the rule is: which names are COMMITs is told once. */
 static size_t filter_up(struct proxy *p, struct pair *c, const uint8_t *data, size_t len)
 {
-    static const char commit[] = "COMMIT";
-    if (c->rule.action != DROP_COMMIT) return len;
-    size_t at = find(&c->up, data, len, commit, sizeof commit); /* READ COMMITTED is none */
-    if (at == len || !is_nth_commit(p, c)) return len;
-    c->over = true;
-    return at;
+    size_t begin, at = 0;
+    while (commits_next(&c->commits, data, len, &at, &begin)) {
+        if (c->rule.action != DROP_COMMIT || !is_nth_commit(p, c)) continue;
+        pair_cut(p, c);
+        return begin;
+    }
+    return len;
 }
 
 static void flow_write(struct pair *c, struct flow *f)
@@ -298,6 +336,7 @@ static void flow_read(struct proxy *p, struct pair *c, struct flow *f)
         f->ended = true;
         return;
     }
+    if (c->rule.action == DROP || c->rule.action == DELAY) p->fired[c->rule.action]++;
     if (c->rule.action == DROP) return;
     bool is_up = f == &c->up;
     size_t go_on = (is_up ? filter_up : filter_down)(p, c, data, (size_t)n);
@@ -305,21 +344,17 @@ static void flow_read(struct proxy *p, struct pair *c, struct flow *f)
     flow_write(c, f);
 }
 
-static bool flow_stands_still(const struct pair *c, const struct flow *f)
-{
-    if (c->rule.action == HALF_OPEN) return f == &c->down;
-    if (c->rule.action == HALF_OPEN_UP) return f == &c->up;
-    return false;
-}
-
 /* ---- commands ---- */
 
 static void pair_rule(struct proxy *p, struct pair *c)
 {
+    pair_tally(p, c);
     c->rule = p->rule;
     c->replied = 0;
     c->up.tail_len = c->down.tail_len = 0;
-    if (c->rule.action == RST || c->rule.action == REFUSE) pair_free(p, c);
+    if (c->rule.action != RST && c->rule.action != REFUSE) return;
+    p->fired[c->rule.action]++;
+    pair_free(p, c);
 }
 
 static bool rule_set(struct proxy *p, const char *name, int64_t n, bool only_new)
@@ -338,10 +373,24 @@ static bool rule_set(struct proxy *p, const char *name, int64_t n, bool only_new
     return true;
 }
 
+static void tell_fired(struct proxy *p)
+{
+    printf("ok");
+    for (enum action a = 0; a < ACTIONS; a++)
+        if (p->fired[a]) printf(" %s=%" PRId64, action_name[a], p->fired[a]);
+    printf("\n");
+    fflush(stdout);
+    memset(p->fired, 0, sizeof p->fired);
+}
+
 static void command(struct proxy *p, const char *line)
 {
     char name[32], argument[200] = "";
     bool only_new = strncmp(line, "new ", 4) == 0;
+    if (strcmp(line, "fired") == 0) {
+        tell_fired(p);
+        return;
+    }
     bool ok = sscanf(only_new ? line + 4 : line, "%31s %199s", name, argument) >= 1;
     if (ok && strcmp(name, "server") == 0)
         ok = address_parse(argument, &p->server, &p->server_len);

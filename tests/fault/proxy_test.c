@@ -113,12 +113,17 @@ static bool bench_stop(struct bench *b)
     return WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
-static bool tell(struct bench *b, const char *command)
+static bool is_told(struct bench *b, const char *command, const char *expected)
 {
-    char answer[32];
+    char answer[128];
     fprintf(b->say, "%s\n", command);
     fflush(b->say);
-    return fgets(answer, sizeof answer, b->hear) && strcmp(answer, "ok\n") == 0;
+    return fgets(answer, sizeof answer, b->hear) && strcmp(answer, expected) == 0;
+}
+
+static bool tell(struct bench *b, const char *command)
+{
+    return is_told(b, command, "ok\n");
 }
 
 /* ---- the client ---- */
@@ -249,10 +254,63 @@ static bool cuts_commits(struct bench *b, int fd)
     return ok && put(fd, answer + 5, 9) && is_closed(fd) && tell(b, "pass");
 }
 
+#define ECHOES(fd, message)                                                                    \
+    (put(fd, message, sizeof message - 1) && gets_back(fd, message, sizeof message - 1))
+
+/* What a client of PostgreSQL sends. */
+static const char ssl_request[] = "\0\0\0\010\004\322\026\057";
+static const char startup[] = "\0\0\0\021\0\3\0\0user\0me\0\0";
+static const char query_begin[] = "Q\0\0\0\012BEGIN\0";
+static const char query_commit[] = "Q\0\0\0\013COMMIT\0";
+static const char parse_commit[] = "P\0\0\0\021one\0COMMIT\0\0\0";
+static const char parse_other[] = "P\0\0\0\021two\0SELECT\0\0\0";
+static const char parse_unnamed[] = "P\0\0\0\016\0COMMIT\0\0\0";
+static const char parse_read[] = "P\0\0\0\041\0SET x TO 'READ COMMITTED'\0\0\0";
+static const char bind_one[] = "B\0\0\0\017\0one\0\0\0\0\0\0\0";
+static const char bind_two[] = "B\0\0\0\017\0two\0\0\0\0\0\0\0";
+static const char bind_unnamed[] = "B\0\0\0\014\0\0\0\0\0\0\0\0";
+
+static bool starts(int fd)
+{
+    return fd >= 0 && ECHOES(fd, ssl_request) && ECHOES(fd, startup);
+}
+
 static bool drops_commits(struct bench *b, int fd)
 {
-    return tell(b, "drop-commit 1") && put(fd, "BEGIN", 5) && gets_back(fd, "BEGIN", 5) &&
-           put(fd, "COMMIT", 7) && is_closed(fd) && tell(b, "pass");
+    bool ok = tell(b, "drop-commit 1") && starts(fd) && ECHOES(fd, query_begin);
+    return ok && put(fd, query_commit, sizeof query_commit - 1) && is_closed(fd) &&
+           tell(b, "pass");
+}
+
+/* The name is told before the rule is in force, as on a connection that has been in use. */
+static bool drops_prepared_commits(struct bench *b, int fd)
+{
+    bool ok = starts(fd) && ECHOES(fd, parse_commit) && ECHOES(fd, parse_other) &&
+              ECHOES(fd, bind_one) && tell(b, "drop-commit 1") && ECHOES(fd, bind_two);
+    ok = ok && put(fd, bind_one, 7) && gets_back(fd, bind_one, 7); /* in two pieces */
+    return ok && put(fd, bind_one + 7, sizeof bind_one - 8) && is_closed(fd) && tell(b, "pass");
+}
+
+static bool drops_unnamed_commits(struct bench *b, int fd)
+{
+    bool ok = tell(b, "drop-commit 1") && starts(fd) && ECHOES(fd, parse_read) &&
+              ECHOES(fd, bind_unnamed) && ECHOES(fd, parse_unnamed);
+    return ok && put(fd, bind_unnamed, sizeof bind_unnamed - 1) && is_closed(fd) &&
+           tell(b, "pass");
+}
+
+/* Everything that the tests before it have done is asked for first. */
+static bool counts(struct bench *b, int fd)
+{
+    char answer[128];
+    fprintf(b->say, "fired\n");
+    fflush(b->say);
+    bool ok = fgets(answer, sizeof answer, b->hear) && is_told(b, "fired", "ok\n");
+    ok = ok && tell(b, "half-open") && is_told(b, "fired", "ok\n") && put(fd, "x", 1);
+    ok = ok && is_silent(fd) && tell(b, "pass") && gets_back(fd, "x", 1);
+    ok = ok && is_told(b, "fired", "ok half-open=1\n") && is_told(b, "fired", "ok\n");
+    ok = ok && tell(b, "drop") && put(fd, "lost", 4) && is_silent(fd) && tell(b, "rst");
+    return ok && is_reset(fd) && is_told(b, "fired", "ok drop=1 rst=1\n") && tell(b, "pass");
 }
 
 static bool changes_servers(struct bench *b, int fd)
@@ -281,6 +339,9 @@ static const struct {
     { "spares connections that were there", spares_the_old },
     { "loses the answer to a COMMIT", cuts_commits },
     { "loses a COMMIT", drops_commits },
+    { "loses a COMMIT that is sent by its name", drops_prepared_commits },
+    { "loses a COMMIT without a name", drops_unnamed_commits },
+    { "counts what it has done", counts },
     { "turns to another server", changes_servers },
 };
 

@@ -6,7 +6,7 @@
  * Opens the library through its public door and plays contended keys on a few threads: claims
  * with and without waiting, publishes values that no other claim publishes, releases, renews,
  * looks, comes back with old tokens, stalls past its lease, gives up without a word, asks with
- * another fingerprint. Every window of time has keys of its own (--start is the time that all
+ * another fingerprint, asks for what must be refused (bad.c). Every window of time has keys of its own (--start is the time that all
  * processes count from), because an answered key stays answered.
  *
  * On SIGUSR1 the faults are over: it finishes what it is at, asks for every key that was used
@@ -42,7 +42,7 @@ struct player {
     int index;
     pthread_t thread;
     struct rng_seeded rng;
-    unsigned values;
+    unsigned values, bads;
     struct claim old[OLD_CLAIMS];
     /* What it is asking about now, for the events of the library (under the worker's lock). */
     char asking[40];
@@ -57,6 +57,7 @@ struct worker {
     int64_t start_us, forgets, seed;
     pthread_mutex_t lock;
     struct player players[THREADS];
+    bool failed; /* what is there could not be listed */
 };
 
 static atomic_int over;
@@ -227,6 +228,18 @@ static void work_long(struct player *p, const struct claim *c)
     pass_ms(c->lease_ms * 6 / 10);
 }
 
+static struct bad bad_of(struct player *p, const char *key)
+{
+    struct worker *w = p->worker;
+    return (struct bad){ .scribe = &w->scribe, .once = w->once, .scope = w->scope, .key = key };
+}
+
+static void err_as_owner(struct player *p, const struct claim *c)
+{
+    struct bad b = bad_of(p, c->key);
+    bad_publish(&b, c->token, (uint64_t)below(p, 1000));
+}
+
 static void own(struct player *p, struct claim *c, bool renewed)
 {
     int64_t what = below(p, 100);
@@ -235,6 +248,7 @@ static void own(struct player *p, struct claim *c, bool renewed)
     if (!renewed && what < 10) return;                                       /* for good */
     if (what % 4 == 0) owned(p, ACT_RENEW, c, false);
     if (what % 8 == 0) work_long(p, c);
+    if (chance(p, 15)) err_as_owner(p, c);
     new_value(p, c);
     end_owning(p, what < 70 ? ACT_PUBLISH : ACT_RELEASE, c, renewed);
     p->old[below(p, OLD_CLAIMS)] = *c;
@@ -299,6 +313,17 @@ static void play_look(struct player *p, enum act act)
     owned(p, act, &c, false);
 }
 
+/* Its key is asked for by nobody else. */
+static void play_bad(struct player *p)
+{
+    struct claim c = { .lease_ms = 0 };
+    snprintf(c.key, sizeof c.key, BAD_KEY "%" PRId64 "-%d-%u", p->worker->seed, p->index,
+             ++p->bads);
+    struct bad b = bad_of(p, c.key);
+    bad_claim(&b, (uint64_t)below(p, 1000));
+    owned(p, ACT_PEEK, &c, false);
+}
+
 static void play(struct player *p)
 {
     int64_t what = below(p, 1000);
@@ -308,6 +333,8 @@ static void play(struct player *p)
         play_late(p);
     else if (what < 160)
         play_look(p, ACT_PEEK);
+    else if (what < 200)
+        play_bad(p);
     else
         play_claim(p);
     pass_ms(below(p, 4));
@@ -361,12 +388,23 @@ static void play_final(struct player *p)
     }
 }
 
+/* Nothing is left of what was refused. */
+static void list_final(struct player *p)
+{
+    struct bad b = bad_of(p, NULL);
+    int64_t limit_us = now_us() + (LEASE_MS_MAX + SETTLE_MS) * 1000;
+    int r = bad_list(&b);
+    for (; r < 0 && now_us() < limit_us; r = bad_list(&b)) pass_ms(20);
+    if (r < 0) p->worker->failed = true;
+}
+
 static void *player_run(void *ctx)
 {
     struct player *p = ctx;
     int64_t limit_us = now_us() + LIMIT_US;
     while (!over && now_us() < limit_us) play(p);
     if (over) play_final(p);
+    if (over && p->index == 0) list_final(p);
     return NULL;
 }
 
@@ -438,8 +476,9 @@ int worker_main(int argc, char **argv)
     }
     if (!w.start_us) w.start_us = now_us();
     signal(SIGUSR1, on_signal);
+    bad_init();
     if (!open_once(&w, coord, ledger)) return 1;
     players_run(&w);
     once_close(w.once);
-    return over ? 0 : 1;
+    return over && !w.failed ? 0 : 1;
 }
