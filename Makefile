@@ -120,8 +120,9 @@ $(BUILD)/libonce.a: $(lib_obj)
 	$(Q)objcopy --localize-hidden $(BUILD)/libonce.o
 	$(Q)$(AR) rcs $@ $(BUILD)/libonce.o
 
+# nodelete: a lookup of a name cannot be stopped, and returns into code that has to be there still.
 $(BUILD)/libonce.so: $(lib_obj) src/lib/once.map
-	$(Q)$(CC) -shared -Wl,-soname,libonce.so.$(SOVERSION) -Wl,--version-script=src/lib/once.map \
+	$(Q)$(CC) -shared -Wl,-z,nodelete -Wl,-soname,libonce.so.$(SOVERSION) -Wl,--version-script=src/lib/once.map \
 		-Wl,--no-undefined $(filter-out -pie,$(LDFLAGS_ALL)) $(lib_obj) $(LIBS) -o $@
 
 # What the command needs besides the library's: the library itself is never linked with these.

@@ -27,7 +27,8 @@
  * block. It runs one thread of its own that renews leases while your code works, one for the
  * SQLite file, and one for on_lost callbacks if a claim asks for them. A handle opened with
  * ONCE_HOSTED starts only the one for the file, belongs to one thread and is driven by that
- * thread's event loop: once_fd(), once_timeout_ms(), once_process().
+ * thread's event loop: once_fd(), once_timeout_ms(), once_process(). Either looks up the name of a
+ * server on a thread that ends with the lookup.
  *
  * TIME. All durations are milliseconds. Zero means zero. Negative is an error.
  *

@@ -18,6 +18,7 @@
 #define STORE_REDIS_H
 
 #include "base/buf.h"
+#include "base/resolver.h"
 #include "store/store.h"
 #include "store/watches.h"
 
@@ -74,9 +75,9 @@ struct command {
     bool overdue; /* answered already; what the server says is thrown away */
 };
 
-/*   DOWN --first use, back-off over--> CONNECTING --writable--> GREETING --> READY
- *     ^-------------------------- any failure ------------------------'------' */
-enum conn_state { CONN_DOWN, CONN_CONNECTING, CONN_GREETING, CONN_READY };
+/*   DOWN --first use, back-off over--> RESOLVING --> CONNECTING --writable--> GREETING --> READY
+ *     ^-------------------------- any failure ------------'---------------------'----------' */
+enum conn_state { CONN_DOWN, CONN_RESOLVING, CONN_CONNECTING, CONN_GREETING, CONN_READY };
 
 struct greeting {
     struct command command;
@@ -94,6 +95,8 @@ struct conn {
     const struct conn_events *events;
     const char *host, *path;
     int port;
+    struct resolver resolver; /* of the host */
+    unsigned address;         /* of its addresses, the one that is tried, or that worked */
     enum conn_state state;
     redisContext *ctx;
     struct io io;
@@ -117,6 +120,8 @@ struct conn {
 void conn_init(struct conn *c, struct redis *r, const struct conn_events *events);
 void conn_fini(struct conn *c); /* fails what is in flight */
 
+/* From now on to where the other one is connected to. DOWN only. */
+void conn_follow(struct conn *c, const struct conn *other);
 /* Begins to connect unless it does, or has to wait. */
 void conn_use(struct conn *c);
 /* Is it known not to answer now? What is asked of it would only wait for its deadline. */

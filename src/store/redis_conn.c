@@ -3,9 +3,11 @@
  * Guarantees: commands are answered in the order they were sent, each exactly once, at the latest at
  * its deadline; a connection that was lost is made again with a growing, jittered pause; a server
  * that does not answer is dropped after a few deadlines; one that cannot do the work (too old, a
- * replica, will not say what it is) counts as down, with the reason. Does not: send a command again;
- * resolve names without blocking (getaddrinfo() is asked once per attempt: where the resolver may
- * hang, give an address).
+ * replica, will not say what it is) counts as down, with the reason; a resolver that hangs holds up
+ * nobody. Does not: send a command again.
+ *
+ * A name is looked up for every attempt, because a failover may move it; if that fails or takes too
+ * long, what was said last is tried. Of several addresses each is tried, from the last good one on.
  *
  * The greeting (AUTH, SELECT, INFO, SCRIPT LOADs) goes out as one pipeline with the connection.
  *
@@ -33,7 +35,8 @@ enum {
 };
 
 static const unsigned conn_arrow[] = {
-    [CONN_DOWN] = BIT(CONN_CONNECTING),
+    [CONN_DOWN] = BIT(CONN_RESOLVING) | BIT(CONN_CONNECTING),
+    [CONN_RESOLVING] = BIT(CONN_CONNECTING) | BIT(CONN_DOWN),
     [CONN_CONNECTING] = BIT(CONN_GREETING) | BIT(CONN_DOWN),
     [CONN_GREETING] = BIT(CONN_READY) | BIT(CONN_DOWN),
     [CONN_READY] = BIT(CONN_DOWN),
@@ -41,7 +44,7 @@ static const unsigned conn_arrow[] = {
 
 static bool is_under_way(enum conn_state state)
 {
-    return state == CONN_CONNECTING || state == CONN_GREETING;
+    return state == CONN_RESOLVING || state == CONN_CONNECTING || state == CONN_GREETING;
 }
 
 static void set_state(struct conn *c, enum conn_state to)
@@ -179,6 +182,7 @@ void conn_drop(struct conn *c, int code, const char *text)
     /* A connection that had worked is worth waiting for once; one that hangs is not. */
     bool had_worked = c->state == CONN_READY && !c->silent && is_of_use(c);
     c->failures = had_worked ? 0 : c->failures + 1;
+    if (is_under_way(c->state)) c->address++; /* the next attempt begins with another one */
     go_down(c);
 }
 
@@ -480,13 +484,25 @@ void conn_ping(struct conn *c)
 
 /* ---- connecting ---- */
 
+static void try_address(struct conn *c);
+
+/* The next address of the host, if there is one. */
+static void address_failed(struct conn *c, const char *text)
+{
+    close_socket(c);
+    if (!c->path && resolver_address(&c->resolver, ++c->address))
+        try_address(c);
+    else
+        conn_drop(c, ERR_UNAVAILABLE, text);
+}
+
 static void connected(struct conn *c)
 {
     int error = 0;
     socklen_t len = sizeof error;
     if (getsockopt(c->io.fd, SOL_SOCKET, SO_ERROR, &error, &len) < 0) error = errno;
     if (error)
-        conn_drop(c, ERR_UNAVAILABLE, strerror(error));
+        address_failed(c, strerror(error));
     else
         greet_all(c);
 }
@@ -503,17 +519,26 @@ static void conn_ready(struct io *io, unsigned events)
     if (c->ctx == ctx && (events & POLLOUT)) conn_flush(c);
 }
 
-static void conn_connect(struct conn *c)
+/* hiredis gets addresses only: it resolves names where it is called, which is on the loop. */
+static redisContext *context_new(const struct conn *c)
+{
+    char host[NI_MAXHOST];
+    if (c->path) return redisConnectUnixNonBlock(c->path);
+    const struct addrinfo *a = resolver_address(&c->resolver, c->address);
+    if (getnameinfo(a->ai_addr, a->ai_addrlen, host, sizeof host, NULL, 0, NI_NUMERICHOST))
+        return NULL;
+    return redisConnectNonBlock(host, c->port);
+}
+
+static void try_address(struct conn *c)
 {
     struct err err;
-    set_state(c, CONN_CONNECTING);
-    redisContext *ctx =
-        c->path ? redisConnectUnixNonBlock(c->path) : redisConnectNonBlock(c->host, c->port);
+    redisContext *ctx = context_new(c);
     if (!ctx || ctx->err) {
         char text[128];
         snprintf(text, sizeof text, "%s", ctx ? ctx->errstr : "out of memory");
         redisFree(ctx);
-        conn_drop(c, ERR_UNAVAILABLE, text);
+        address_failed(c, text);
         return;
     }
     fcntl(ctx->fd, F_SETFD, FD_CLOEXEC); /* not for the programs that our host starts */
@@ -524,14 +549,53 @@ static void conn_connect(struct conn *c)
         return;
     }
     c->ctx = ctx;
+}
+
+static void conn_connect(struct conn *c)
+{
+    set_state(c, CONN_CONNECTING);
     timer_set(c->redis->base.loop, &c->timer, now_ms(c) + CONNECT_MS);
+    if (!resolver_address(&c->resolver, c->address)) c->address = 0;
+    try_address(c);
+}
+
+/* What comes too late for an attempt is there for the next one. */
+static void resolved(struct resolver *resolver, const char *why)
+{
+    struct conn *c = container_of(resolver, struct conn, resolver);
+    if (c->state != CONN_RESOLVING) return;
+    if (resolver_address(resolver, 0))
+        conn_connect(c);
+    else
+        conn_drop(c, ERR_UNAVAILABLE, why);
+}
+
+static void conn_resolve(struct conn *c)
+{
+    char port[8];
+    bool known = resolver_address(&c->resolver, 0);
+    snprintf(port, sizeof port, "%d", c->port);
+    set_state(c, CONN_RESOLVING);
+    timer_set(c->redis->base.loop, &c->timer,
+              now_ms(c) + (known ? RESOLVER_KNOWN_MS : CONNECT_MS));
+    resolver_ask(&c->resolver, c->host, port);
+}
+
+static void conn_begin(struct conn *c)
+{
+    if (c->path)
+        conn_connect(c);
+    else
+        conn_resolve(c);
 }
 
 static void conn_timer(struct timer *timer)
 {
     struct conn *c = container_of(timer, struct conn, timer);
     if (c->state == CONN_DOWN)
-        conn_connect(c);
+        conn_begin(c);
+    else if (c->state == CONN_RESOLVING)
+        resolved(&c->resolver, "its name takes too long to resolve");
     else if (c->state == CONN_READY)
         deadlines_passed(c);
     else
@@ -545,6 +609,7 @@ void conn_init(struct conn *c, struct redis *r, const struct conn_events *events
     *c = (struct conn){ .redis = r, .events = events };
     timer_init(&c->timer, conn_timer);
     timer_init(&c->more, take_more);
+    resolver_init(&c->resolver, r->base.loop, resolved);
     list_init(&c->sent);
     buf_init(&c->out, OUT_BYTES_MAX);
     for (size_t i = 0; i < sizeof c->greetings / sizeof c->greetings[0]; i++) {
@@ -561,9 +626,19 @@ void conn_fini(struct conn *c)
     fail_sent(c);
     buf_fini(&c->out);
     timer_stop(c->redis->base.loop, &c->timer);
+    resolver_clear(&c->resolver);
 }
 
-/* The attempt itself is made from the loop: a name that resolves slowly must not block submit. */
+void conn_follow(struct conn *c, const struct conn *other)
+{
+    CHECK(c->state == CONN_DOWN);
+    c->host = other->host;
+    c->port = other->port;
+    c->path = other->path;
+    resolver_clear(&c->resolver);
+}
+
+/* The attempt itself is made from the loop: nothing may be told inside submit. */
 void conn_use(struct conn *c)
 {
     if (c->state == CONN_DOWN && !timer_is_set(&c->timer))

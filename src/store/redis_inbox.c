@@ -91,9 +91,7 @@ static void inbox_down(struct conn *c)
     list_each (&r->nodes, at) {
         const struct conn *other = &container_of(at, struct node, link)->lanes[0].conn;
         if (other->state != CONN_READY || other->silent) continue;
-        c->host = other->host;
-        c->port = other->port;
-        c->path = other->path;
+        conn_follow(c, other);
         return;
     }
 }

@@ -13,10 +13,9 @@
 
 #include "base/buf.h"
 #include "base/map.h"
+#include "base/resolver.h"
 #include "proto/reply.h"
 #include "store/store.h"
-
-#include <netdb.h>
 
 /* ---- remote_url.c ---- */
 
@@ -132,17 +131,24 @@ bool wire_mutation_answer(struct op *op, const struct heard *h);
 
 /* ---- remote_conn.c ---- */
 
-/*   DOWN --first use, pause over--> CONNECTING --writable--> GREETING --> READY
- *     ^-------------------------- any failure ------------------------'------' */
-enum remote_state { REMOTE_DOWN, REMOTE_CONNECTING, REMOTE_GREETING, REMOTE_READY };
+/*   DOWN --first use, pause over--> RESOLVING --> CONNECTING --writable--> GREETING --> READY
+ *     ^-------------------------- any failure ---------'---------------------'----------' */
+enum remote_state {
+    REMOTE_DOWN,
+    REMOTE_RESOLVING,
+    REMOTE_CONNECTING,
+    REMOTE_GREETING,
+    REMOTE_READY
+};
 
 enum { REPLY_NODES_MAX = 4096 };
 
 struct remote_conn {
     enum remote_state state;
     struct io io;
-    struct timer timer; /* DOWN: the next attempt; CONNECTING, GREETING: how long it may take */
-    struct addrinfo *addresses, *address; /* the one that is tried */
+    struct timer timer; /* DOWN: the next attempt; until READY: how long it may take */
+    struct resolver resolver;
+    unsigned address; /* of those of the host, the one that is tried, or that worked */
     struct buf in, out;
     struct ssl_st *tls; /* NULL: none */
     struct buf sealed;  /* with TLS: what goes to the socket instead of `out` */

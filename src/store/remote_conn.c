@@ -2,9 +2,8 @@
  *
  * Guarantees: replies and pushes are handed over one by one, in order; a connection that was lost is
  * made again with a growing, jittered pause, at every address that the host has; what cannot be
- * greeted (no daemon, a token that is not taken) counts as down, with the reason. Does not: send
- * anything again; resolve names without blocking (getaddrinfo() is asked once per attempt: where the
- * resolver may hang, give an address). */
+ * greeted (no daemon, a token that is not taken) counts as down, with the reason; a resolver that
+ * hangs holds up nobody, as in redis_conn.c. Does not: send anything again. */
 #include "store/remote.h"
 
 #include "base/check.h"
@@ -34,7 +33,8 @@ static const struct reply_limits limits = { .depth_max = 8,
                                             .line_bytes_max = 4096 };
 
 static const unsigned remote_arrow[] = {
-    [REMOTE_DOWN] = BIT(REMOTE_CONNECTING),
+    [REMOTE_DOWN] = BIT(REMOTE_RESOLVING) | BIT(REMOTE_CONNECTING),
+    [REMOTE_RESOLVING] = BIT(REMOTE_CONNECTING) | BIT(REMOTE_DOWN),
     [REMOTE_CONNECTING] = BIT(REMOTE_GREETING) | BIT(REMOTE_DOWN),
     [REMOTE_GREETING] = BIT(REMOTE_READY) | BIT(REMOTE_DOWN),
     [REMOTE_READY] = BIT(REMOTE_DOWN),
@@ -77,12 +77,6 @@ static void close_socket(struct remote *r)
     reply_reader_clear(&c->reader);
 }
 
-static void forget_addresses(struct remote_conn *c)
-{
-    if (c->addresses) freeaddrinfo(c->addresses);
-    c->addresses = c->address = NULL;
-}
-
 static int64_t again_ms(struct remote *r)
 {
     int64_t ms = AGAIN_MS_FIRST;
@@ -109,8 +103,8 @@ void remote_conn_drop(struct remote *r, const char *text)
     err_set(&c->why, ERR_UNAVAILABLE, "daemon %s: %.80s", name, text);
     /* A connection that had worked is worth waiting for once. */
     c->failures = c->state == REMOTE_READY ? 0 : c->failures + 1;
+    if (c->state != REMOTE_READY) c->address++; /* the next attempt begins with another one */
     close_socket(r);
-    forget_addresses(c);
     set_state(r, REMOTE_DOWN);
     timer_set(r->base.loop, &c->timer, r->base.loop->now_ms + again_ms(r));
     remote_down(r);
@@ -126,7 +120,6 @@ static void greeted(struct remote *r, const struct heard *h)
         return;
     }
     timer_stop(r->base.loop, &r->conn.timer);
-    forget_addresses(&r->conn);
     set_state(r, REMOTE_READY);
     r->conn.failures = 0;
     remote_ready(r);
@@ -263,8 +256,7 @@ static void address_failed(struct remote *r, int error)
 {
     struct remote_conn *c = &r->conn;
     close_socket(r);
-    if (c->address) c->address = c->address->ai_next;
-    if (c->address)
+    if (!r->options.path && resolver_address(&c->resolver, ++c->address))
         try_address(r);
     else
         remote_conn_drop(r, strerror(error));
@@ -325,7 +317,7 @@ static int begin(struct remote *r, int family, const struct sockaddr *to, sockle
 
 static void try_address(struct remote *r)
 {
-    const struct addrinfo *a = r->conn.address;
+    const struct addrinfo *a = resolver_address(&r->conn.resolver, r->conn.address);
     int error = begin(r, a->ai_family, a->ai_addr, a->ai_addrlen);
     if (error) address_failed(r, error);
 }
@@ -338,31 +330,58 @@ static void connect_path(struct remote *r)
     if (error) address_failed(r, error);
 }
 
+static void set_timer(struct remote *r, int64_t ms)
+{
+    timer_set(r->base.loop, &r->conn.timer, r->base.loop->now_ms + ms);
+}
+
 static void conn_connect(struct remote *r)
 {
     struct remote_conn *c = &r->conn;
-    const struct addrinfo hints = { .ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM };
     set_state(r, REMOTE_CONNECTING);
-    timer_set(r->base.loop, &c->timer, r->base.loop->now_ms + CONNECT_MS);
+    set_timer(r, CONNECT_MS);
     if (r->options.path) {
         connect_path(r);
         return;
     }
-    int error = getaddrinfo(r->options.host, r->options.port, &hints, &c->addresses);
-    if (error) {
-        c->addresses = NULL;
-        remote_conn_drop(r, gai_strerror(error));
-        return;
-    }
-    c->address = c->addresses;
+    if (!resolver_address(&c->resolver, c->address)) c->address = 0;
     try_address(r);
+}
+
+/* What comes too late for an attempt is there for the next one. */
+static void resolved(struct resolver *resolver, const char *why)
+{
+    struct remote *r = remote_of(container_of(resolver, struct remote_conn, resolver));
+    if (r->conn.state != REMOTE_RESOLVING) return;
+    if (resolver_address(resolver, 0))
+        conn_connect(r);
+    else
+        remote_conn_drop(r, why);
+}
+
+static void conn_resolve(struct remote *r)
+{
+    bool known = resolver_address(&r->conn.resolver, 0);
+    set_state(r, REMOTE_RESOLVING);
+    set_timer(r, known ? RESOLVER_KNOWN_MS : CONNECT_MS);
+    resolver_ask(&r->conn.resolver, r->options.host, r->options.port);
+}
+
+static void conn_begin(struct remote *r)
+{
+    if (r->options.path)
+        conn_connect(r);
+    else
+        conn_resolve(r);
 }
 
 static void conn_timer(struct timer *timer)
 {
     struct remote *r = remote_of(container_of(timer, struct remote_conn, timer));
     if (r->conn.state == REMOTE_DOWN)
-        conn_connect(r);
+        conn_begin(r);
+    else if (r->conn.state == REMOTE_RESOLVING)
+        resolved(&r->conn.resolver, "its name takes too long to resolve");
     else
         remote_conn_drop(r, "it does not answer");
 }
@@ -374,6 +393,7 @@ void remote_conn_init(struct remote *r)
     struct remote_conn *c = &r->conn;
     c->io.fd = -1;
     timer_init(&c->timer, conn_timer);
+    resolver_init(&c->resolver, r->base.loop, resolved);
     buf_init(&c->in, BUFFER_BYTES_MAX);
     buf_init(&c->out, BUFFER_BYTES_MAX);
     buf_init(&c->sealed, BUFFER_BYTES_MAX);
@@ -384,7 +404,7 @@ void remote_conn_fini(struct remote *r)
 {
     struct remote_conn *c = &r->conn;
     close_socket(r);
-    forget_addresses(c);
+    resolver_clear(&c->resolver);
     if (c->state != REMOTE_DOWN) set_state(r, REMOTE_DOWN);
     timer_stop(r->base.loop, &c->timer);
     buf_fini(&c->in);
@@ -392,7 +412,7 @@ void remote_conn_fini(struct remote *r)
     buf_fini(&c->sealed);
 }
 
-/* The attempt itself is made from the loop: a name that resolves slowly must not block submit. */
+/* The attempt itself is made from the loop: nothing may be told inside submit. */
 void remote_conn_use(struct remote *r)
 {
     struct remote_conn *c = &r->conn;

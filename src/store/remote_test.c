@@ -6,6 +6,7 @@
 #include "store/remote_scene_test.h"
 #include "tests/support/caller.h"
 #include "tests/support/coord.h"
+#include "tests/support/names.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -358,4 +359,25 @@ Test(remote, something_else_than_a_daemon_is_named)
     url[strcspn(url, "?")] = '\0';
     expect_why(&w, url, ERR_UNAVAILABLE, "no `once serve`");
     world_fini(&w);
+}
+
+/* ---- a daemon that has a name ---- */
+
+Test(remote, a_resolver_that_hangs_costs_a_deadline_and_closing_does_not_wait_for_it)
+{
+    struct world world;
+    struct client c;
+    struct err err;
+    struct caller caller;
+    world_init(&world, 1);
+    cr_assert(world.loop.fd >= 0 || loop_open(&world.loop, &err) == 0);
+    names_hang();
+    client_open(&c, &world, "once://" NAMES_HOST ":1");
+    caller_claim(&caller, c.engine, "k", 0);
+    world_advance(&world, 60000);
+    cr_assert(caller.finished == 1 && caller.error == ERR_UNAVAILABLE, "%d", caller.error);
+    cr_expect(names_waiting() <= 1);
+    client_close(&c);
+    world_fini(&world);
+    names_go_on();
 }
