@@ -303,7 +303,8 @@ struct once_mutation {
     struct once_bytes user, request; /* 1-256 bytes of UTF-8 without control characters each */
     struct once_bytes method;        /* up to 128 bytes; another one is ONCE_MISMATCH */
     struct once_bytes fingerprint;   /* of the payload, up to 64 bytes; the same */
-    int64_t lock_ms;  /* 1,000: how long a transaction that is undecided is waited for */
+    int64_t lock_ms; /* 1,000: how long what is undecided is waited for: a transaction with this
+                      * request, a batch or a sweep that has its marker */
     int64_t lease_ms; /* 30,000: how long coord tells others that this one is on it */
     /* "default": services that share a coord, and not a database, should each have another one. */
     struct once_bytes env;

@@ -294,10 +294,18 @@ static int look(struct mutate *m)
 
 enum fate { COMMITTED, ROLLED_BACK, ANSWERED };
 
+/* That there is no marker says that nothing was committed, as long as it would count: later, a sweep may
+ * have had it. */
+static bool found_out(struct mutate *m)
+{
+    if (m->internal || look(m)) return false;
+    return m->found.outcome != OUTCOME_ABSENT || marker_left_ms(m) > 0;
+}
+
 /* Nobody knows whether it was committed, but the marker. ANSWERED: what there is to say is said. */
 static enum fate find_out(struct mutate *m, struct once_mutation_answer *ret, int *ret_code)
 {
-    if (m->internal || look(m)) {
+    if (!found_out(m)) {
         err_set(&m->err, ERR_AMBIGUOUS, "the answer of COMMIT was lost: look at the state");
         *ret_code = answer_fail(ret, &m->err); /* coord's lease lapses */
         return ANSWERED;

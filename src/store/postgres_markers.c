@@ -12,7 +12,7 @@
 
 extern const char markers_postgres[]; /* markers/postgres.sql, made by tools/embed */
 
-enum { MARKERS_VERSION = 1, SCRIPT_BYTES_MAX = 1 << 20, SWEEP_MAX = 1000000 };
+enum { MARKERS_VERSION = 2, SCRIPT_BYTES_MAX = 1 << 20, SWEEP_MAX = 1000000 };
 
 struct found {
     int64_t version; /* 0: there are none */
@@ -129,6 +129,9 @@ static void say_done(const struct pgdb *db, const struct found *before,
     if (!before->version) {
         snprintf(text, sizeof text, "installed markers in schema \"%s\"%s", db->options.markers,
                  after->partitions ? ", partitioned by user_id" : "");
+        say(ctx, text);
+    } else if (before->version != after->version) {
+        snprintf(text, sizeof text, "the markers had version %lld", (long long)before->version);
         say(ctx, text);
     } else if (before->ttl_ms != after->ttl_ms) {
         snprintf(text, sizeof text, "a marker counted for %lld s",

@@ -66,6 +66,7 @@ until_so() { # SQL: asks until it is true
     until [ "$(query "$direct" "$1")" = t ]; do [ $SECONDS -lt $end ] || return 1; done
 }
 waiting="FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+undecided="FROM pg_locks WHERE locktype = 'transactionid' AND NOT granted AND pid IN (SELECT pid FROM pg_stat_activity WHERE datname = current_database())"
 
 # ---- the functions -------------------------------------------------------------------------------
 
@@ -97,7 +98,7 @@ answers() { # URL
 misuse() { # URL
     local bad
     for bad in "'', 'r'" "'u', ''" "NULL, 'r'" "'u', NULL" "repeat('x', 257), 'r'" "'u', repeat('x', 257)" \
-        "E'u\\n', 'r'" "'u', E'\\x7f'" "'u', 'r', repeat('m', 129)" "'u', 'r', E'm\\t'" \
+        "E'u\\n', 'r'" "'u', E'\\x7f'" "E'\\u0085', 'r'" "'u', 'r', E'\\u009f'" "'u', 'r', repeat('m', 129)" "'u', 'r', E'm\\t'" \
         "'u', 'r', NULL, decode(repeat('00', 65), 'hex')" "'u', 'r', NULL, NULL, -1" \
         "'u', 'r', NULL, NULL, 600001" "'u', 'r', NULL, NULL, NULL"; do
         like "begin($bad): ON004" "$(query "$1" "$(begin "$bad")")" "ERROR:  ON004:*HINT:*256 bytes*"
@@ -113,6 +114,8 @@ misuse() { # URL
         "$(query "$1" "BEGIN; $(begin "'u', 'g'") SELECT once_mutation_finish('u', 'g', decode(repeat('00', 8192), 'hex')); COMMIT")" ""
     like "begin twice in one transaction: ON004" \
         "$(query "$1" "BEGIN; $(begin "'u', 'h'") SAVEPOINT s; $(begin "'u', 'h'")")" "*ON004:*begun this request already*"
+    is "a marker that is older than half of all transaction ids is nobody's" \
+        "$(query "$1" "SELECT once_mutation_is_ours((((pg_current_xact_id()::text::bigint + 1000000) % 4294967296)::text)::xid)")" f
 }
 
 undecided() { # URL
@@ -157,6 +160,52 @@ undecided() { # URL
     ask A "COMMIT;"
     ask B "SELECT count(*) FROM once_mutation_look('w', '3', 200);"
     is "... and then sees it" "$said" "1"
+    end A
+    end B
+}
+
+# in_time NAME SINCE: 200 ms of waiting, and not as long as the other transaction takes
+in_time() {
+    local took=$((($(date +%s%N) - $2) / 1000000))
+    [ $took -ge 200 ] && [ $took -lt $((limit * 500)) ]
+    report $? "$1 ($took ms)"
+}
+
+# Those who hold no lock that has the name of the request are waited for no longer than anybody else.
+nameless() { # URL
+    local now
+    session A "$1"
+    session B "$1"
+    query "$direct" "INSERT INTO once_mutations (user_id, request_id, created_at) VALUES ('k', '1', clock_timestamp() - interval '2 hours')"
+    ask A "BEGIN; SELECT once_mutation_sweep(100000) > 0;"
+    is "an undecided sweep" "$said" t
+    now=$(date +%s%N)
+    ask B "BEGIN; $(begin "'k', '1', NULL, NULL, 200")"
+    like "... of this marker, after lock_ms: ON003" "$said" "ERROR:  ON003:*"
+    in_time "... and neither before nor long after" "$now"
+    ask B "ROLLBACK; BEGIN; SET LOCAL lock_timeout = 1; $(begin "'k', '1', NULL, NULL, 200")"
+    like "... whatever lock_timeout is: ON003" "$said" "*ERROR:  ON003:*"
+    tell B "ROLLBACK; BEGIN; $(begin "'k', '1', NULL, NULL, 60000")"
+    until_so "SELECT count(*) = 1 $undecided"
+    report $? "... it is waited for"
+    ask A "COMMIT;"
+    is "... and then the marker is new" "$(heard B)" ""
+    ask B "SHOW lock_timeout;"
+    is "... lock_timeout is what it was" "$said" 0
+    ask B "ROLLBACK;"
+
+    ask A "BEGIN; SELECT count(*) FROM once_mutation_begin_many(ARRAY['k', 'k'], ARRAY['2', '3']);"
+    now=$(date +%s%N)
+    ask B "BEGIN; $(begin "'k', '2', NULL, NULL, 200")"
+    like "an undecided batch, after lock_ms: ON003" "$said" "ERROR:  ON003:*"
+    in_time "... and neither before nor long after" "$now"
+    ask B "ROLLBACK; BEGIN ISOLATION LEVEL REPEATABLE READ; $(begin "'k', '2', NULL, NULL, 200")"
+    like "... at REPEATABLE READ: ON003" "$said" "*ERROR:  ON003:*"
+    tell B "ROLLBACK; BEGIN; $(begin "'k', '2', NULL, NULL, 60000")"
+    until_so "SELECT count(*) = 1 $undecided"
+    ask A "ROLLBACK;"
+    is "... its rollback hands over" "$(heard B)" ""
+    ask B "COMMIT;"
     end A
     end B
 }
@@ -231,10 +280,19 @@ many() { # URL
     session B "$1"
     ask A "BEGIN; SELECT count(*) FROM once_mutation_begin_many(ARRAY['q','q'], ARRAY['1','2']);"
     tell B "SELECT count(*) FROM once_mutation_begin_many(ARRAY['q','q','q'], ARRAY['2','1','3']);"
-    until_so "SELECT count(*) = 1 FROM pg_locks WHERE locktype = 'transactionid' AND NOT granted AND pid IN (SELECT pid FROM pg_stat_activity WHERE datname = current_database())"
+    until_so "SELECT count(*) = 1 $undecided"
     report $? "... undecided ones are waited for"
     ask A "COMMIT;"
     is "... in one order, so without a deadlock" "$(heard B)" "1"
+    ask A "BEGIN; $(begin "'q', '4'")"
+    ask B "BEGIN; SET LOCAL lock_timeout = 100; SELECT count(*) FROM once_mutation_begin_many(ARRAY['q'], ARRAY['4']);"
+    like "... as long as lock_timeout says: ON003" "$said" "ERROR:  ON003:*"
+    ask B "ROLLBACK; BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM once_mutations WHERE user_id = 'q';"
+    ask A "COMMIT;"
+    ask B "SELECT count(*) FROM once_mutation_begin_many(ARRAY['q'], ARRAY['4']);"
+    like "... which a snapshot cannot see: ON003" "$said" "ERROR:  ON003:*"
+    ask B "ROLLBACK; SELECT count(*) FROM once_mutation_begin_many(ARRAY['q'], ARRAY['4']);"
+    is "... a new transaction knows" "$said" 0
     end A
     end B
 }
@@ -263,6 +321,7 @@ door() { # NAME URL: all of it
     answers "$2"
     misuse "$2"
     undecided "$2"
+    nameless "$2"
     storm "$2"
     isolation "$2" "REPEATABLE READ"
     isolation "$2" "SERIALIZABLE"
@@ -288,6 +347,8 @@ is "eight install them at once" $failed 0
 is "... and one table is there" "$(query "$direct" "SELECT count(*) FROM pg_class WHERE relname LIKE 'once_mutations' AND relkind = 'r'")" 1
 like "again: nothing to do" "$(timeout $limit "$once" --ledger "$direct" migrate --mutations)" "*nothing to do"
 epoch=$(query "$direct" "SELECT once_mutation_epoch()")
+query "$direct" "COMMENT ON TABLE once_mutations IS 'markers of once, version 1'"
+like "an older version is brought up to date" "$(timeout $limit "$once" --ledger "$direct" migrate --mutations)" "the markers had version 1*: version 2, *00 s"
 psql -qX -v ON_ERROR_STOP=1 "$direct" -f "$source/src/store/markers/postgres.sql" >out 2>err
 report $? "the script, as it stands, on top of it"
 is "... says nothing" "$(cat out err)" ""
@@ -326,6 +387,24 @@ is "a role with SELECT, INSERT and UPDATE begins and finishes" \
 like "... and is told of duplicates" "$(query "$direct" "SET ROLE ${db}_app; $(begin "'role', '1'")")" "*ON001:*"
 is "another search_path does not matter" "$(query "$direct" "CREATE TEMP TABLE once_mutations (x integer); SET search_path = pg_temp; SELECT public.once_mutation_begin('path', '1')")" ""
 query "$direct" "DROP OWNED BY ${db}_app; DROP ROLE ${db}_app" >/dev/null
+
+# sweeper DATABASE: one with what docs/mutations.md says; what it sweeps
+sweeper() {
+    local url
+    url=$(at "$ONCE_TEST_POSTGRES" "$1")
+    psql -qXAt -v ON_ERROR_STOP=1 "$url" >/dev/null <<END
+CREATE ROLE sweeper_$$;
+GRANT USAGE ON SCHEMA public TO sweeper_$$;
+GRANT SELECT, UPDATE, DELETE ON once_mutations TO sweeper_$$;
+$(sed -n "/^SELECT format('GRANT/,/gexec$/p" "$source/docs/mutations.md" | sed "s/TO sweeper/TO sweeper_$$/; s/tenants\\.//")
+INSERT INTO once_mutations (user_id, request_id, created_at) SELECT 'old ' || i, 'r', clock_timestamp() - interval '2 hours' FROM generate_series(1, 100) AS i;
+END
+    query "$url" "SET ROLE sweeper_$$; SELECT once_mutation_oldest() > 0, once_mutation_sweep(1000)"
+    query "$url" "DROP OWNED BY sweeper_$$; DROP ROLE sweeper_$$" >/dev/null
+}
+query "$direct" "DELETE FROM once_mutations" >/dev/null
+is "a role with SELECT, UPDATE and DELETE sweeps" "$(sweeper $db)" "t|100"
+is "... partitions, with the same on each" "$(sweeper $parted)" "t|100"
 
 # ---- from C and from node ------------------------------------------------------------------------
 

@@ -104,6 +104,7 @@ static const struct {
     { "COMMIT applied, its answer lost", commit_answer_lost },
     { "COMMIT lost", commit_lost },
     { "COMMIT, and nobody can be asked", commit_unknown },
+    { "COMMIT applied, its answer lost, and the marker's time over", commit_outlived },
     { "the server ends the session", backend_ended },
     { "a failover that lost the row: what is cached is not served", failover },
     { "an expired marker does not block", expired },

@@ -63,6 +63,7 @@ void killed_after_commit(void);
 void commit_answer_lost(void);
 void commit_lost(void);
 void commit_unknown(void);
+void commit_outlived(void);
 void backend_ended(void);
 void failover(void);
 void expired(void);

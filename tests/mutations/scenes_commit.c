@@ -142,6 +142,47 @@ void commit_unknown(void)
     line_close(&line);
 }
 
+static void marker_counts_for(const char *interval)
+{
+    pg_say(
+        admin,
+        "CREATE OR REPLACE FUNCTION once_mutation_ttl() RETURNS interval LANGUAGE sql IMMUTABLE"
+        " AS 'SELECT interval ''%s'''",
+        interval);
+}
+
+static void outlive_marker(void *ctx)
+{
+    char now[64];
+    (void)ctx;
+    snprintf(now, sizeof now, "%s", pg_say(admin, "SELECT clock_timestamp()"));
+    pg_until(admin, "SELECT clock_timestamp() > timestamptz '%s' + interval '1.1 seconds'",
+             now);
+}
+
+/* That no marker is found says nothing once its time is over: a sweep may have had it. */
+void commit_outlived(void)
+{
+    struct line line;
+    struct use u;
+    struct once_mutation in = mutation_of("outlived");
+    line_open(&line, postgres_url());
+    PGconn *pg = pg_open(line_url(&line, postgres_url()));
+    use_init(&u, "outlived");
+    u.meanwhile = outlive_marker;
+    marker_counts_for("1 second");
+    line_do(&line, "cut-commit 1");
+    struct trial t = try_with(NULL, pg, &in, &u);
+    EXPECT(t.result == ONCE_EAMBIGUOUS && applied("outlived") == 1, "%s", told(&t));
+    line_do(&line, "drop-commit 1");
+    PQreset(pg);
+    t = try_with(NULL, pg, &in, &u);
+    EXPECT(t.result == ONCE_EAMBIGUOUS && applied("outlived") == 1, "%s", told(&t));
+    marker_counts_for("1 hour");
+    PQfinish(pg);
+    line_close(&line);
+}
+
 static void end_backend(void *ctx)
 {
     pg_say(admin, "SELECT pg_terminate_backend(%d)", PQbackendPID(ctx));

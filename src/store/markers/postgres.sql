@@ -12,10 +12,11 @@
 --     ON004  a call that cannot be meant: ids empty or too long, finish without begin, ...
 -- After any of them the transaction has to be rolled back. A rollback leaves nothing behind.
 --
--- Who begins takes a lock named after the request, which ends with the transaction. Who gets it
--- knows that nobody else who begins is undecided, so nothing waits and no subtransaction is paid for.
--- Who does not get it may wait, if nobody else does: a storm of retries costs one connection. A
--- marker past its time counts as absent, whether or not it was deleted. Times are those of
+-- Who begins takes a lock named after the request, which ends with the transaction. Who does not get
+-- it may wait, if nobody else does: a storm of retries costs one connection. Who gets it knows that
+-- nobody else who begins is undecided. A batch, a sweep or an INSERT of somebody's own may be, who
+-- hold no such lock: they are waited for, too, and all of it for no longer than lock_ms. A marker
+-- past its time counts as absent, whether or not it was deleted. Times are those of
 -- clock_timestamp(): now() stands still in a transaction.
 
 BEGIN;
@@ -97,7 +98,7 @@ LANGUAGE sql IMMUTABLE
 AS $$
     SELECT octet_length($1) BETWEEN 1 AND 256 AND octet_length($2) BETWEEN 1 AND 256
         AND coalesce(octet_length($3) <= 128, true) AND coalesce(octet_length($4) <= 64, true)
-        AND $1 || $2 || coalesce($3, '') !~ '[\x01-\x1f\x7f]'
+        AND $1 || $2 || coalesce($3, '') !~ '[\u0001-\u001f\u007f-\u009f]'
 $$;
 
 CREATE OR REPLACE FUNCTION once_mutation_refuse_call(what text) RETURNS void
@@ -119,13 +120,25 @@ BEGIN
 END $$;
 
 -- A visible row whose transaction is in progress is one of ours, of a subtransaction, too. xmin has
--- the lower half of a transaction id: the upper one is that which brings it next to ours.
+-- the lower half of a transaction id: the upper one is that which brings it next to ours. A row that
+-- is older than half of all ids seems to come from the future, which is an error, and not ours.
 CREATE OR REPLACE FUNCTION once_mutation_is_ours(xmin xid) RETURNS boolean
+LANGUAGE plpgsql
+AS $$
+DECLARE
+    ours bigint := pg_current_xact_id_if_assigned()::text;
+BEGIN
+    RETURN coalesce(pg_xact_status((ours + ((xmin::text::bigint - ours + 2147483648) & 4294967295)
+        - 2147483648)::text::xid8) = 'in progress', false);
+EXCEPTION WHEN invalid_parameter_value THEN
+    RETURN false;
+END $$;
+
+-- What is left of lock_ms, at least 0.
+CREATE OR REPLACE FUNCTION once_mutation_left(lock_ms integer, since timestamptz) RETURNS integer
 LANGUAGE sql VOLATILE
 AS $$
-    SELECT pg_xact_status((ours + ((xmin::text::bigint - ours + 2147483648) & 4294967295)
-        - 2147483648)::text::xid8) = 'in progress'
-    FROM (SELECT pg_current_xact_id_if_assigned()::text::bigint) AS top (ours)
+    SELECT greatest($1 - floor(extract(epoch FROM clock_timestamp() - $2) * 1000)::integer, 0)
 $$;
 
 -- Returns with the lock of the request, or raises ON003: after lock_ms, or at once if somebody else
@@ -169,10 +182,12 @@ LANGUAGE plpgsql SET search_path FROM CURRENT
 AS $$
 DECLARE
     found_one record;
+    began timestamptz := clock_timestamp();
     lock_timeout text := current_setting('lock_timeout');
 BEGIN
-    PERFORM set_config('lock_timeout', greatest(lock_ms, 1)::text, true);
     LOOP
+        PERFORM set_config('lock_timeout',
+            greatest(once_mutation_left(lock_ms, began), 1)::text, true);
         SELECT m.created_at, m.method, m.fingerprint, m.outcome, m.xmin INTO found_one
         FROM once_mutations m WHERE m.user_id = $1 AND m.request_id = $2;
         IF NOT FOUND THEN
@@ -213,6 +228,9 @@ END $$;
 
 -- The first statement of the transaction. Returns: this transaction is the one. Here, and here alone, the
 -- schema is written out instead of being set for the call: that would be a third of what it costs.
+--
+-- The INSERT may meet a batch or a sweep that is undecided, so it has a time limit and a handler. The
+-- limit is set by assignments, which are not queries of their own as PERFORM is.
 DO $install$
 BEGIN
     EXECUTE format($create$
@@ -222,6 +240,10 @@ CREATE OR REPLACE FUNCTION once_mutation_begin(
 RETURNS void
 LANGUAGE plpgsql
 AS $body$
+DECLARE
+    began timestamptz := clock_timestamp();
+    lock_timeout text := current_setting('lock_timeout');
+    now_set text;
 BEGIN
     IF (%1$I.once_mutation_valid($1, $2, $3, $4) AND lock_ms BETWEEN 0 AND 600000
         AND coalesce(octet_length(attempt) <= 64, true)) IS NOT TRUE
@@ -230,16 +252,22 @@ BEGIN
     END IF;
     IF NOT pg_try_advisory_xact_lock(%1$I.once_mutation_lock($1, $2)) THEN
         PERFORM %1$I.once_mutation_wait($1, $2, lock_ms);
+        lock_ms := %1$I.once_mutation_left(lock_ms, began);
+        began := clock_timestamp();
     END IF;
     IF current_setting('transaction_isolation') = 'read committed' THEN
+        now_set := set_config('lock_timeout', greatest(lock_ms, 1)::text, true);
         INSERT INTO %1$I.once_mutations (user_id, request_id, created_at, method, fingerprint, attempt)
         VALUES ($1, $2, clock_timestamp(), nullif($3, ''), nullif($4, ''), $6)
         ON CONFLICT DO NOTHING;
+        now_set := set_config('lock_timeout', lock_timeout, true);
         IF FOUND THEN
             RETURN;
         END IF;
     END IF;
-    PERFORM %1$I.once_mutation_settle($1, $2, $3, $4, lock_ms, attempt);
+    PERFORM %1$I.once_mutation_settle($1, $2, $3, $4, %1$I.once_mutation_left(lock_ms, began), attempt);
+EXCEPTION WHEN lock_not_available OR deadlock_detected THEN
+    PERFORM %1$I.once_mutation_refuse_progress('another transaction has just had this request');
 END $body$ $create$, current_schema());
 END $install$;
 
@@ -260,8 +288,9 @@ BEGIN
 END $$;
 
 -- Many at once, in one statement: the numbers, from 1, of those that are new. Of two that are the same
--- the first counts. Undecided ones are waited for, as long as lock_timeout says. Rows are locked in
--- one order, whatever order they came in, so that two batches cannot wait for each other.
+-- the first counts. Undecided ones are waited for, as long as lock_timeout says; then, and where the
+-- snapshot is too old to tell, it is ON003. Rows are locked in one order, whatever order they came in, so
+-- that two batches cannot wait for each other.
 --
 -- Where none is there yet, which is the rule, they are simply inserted: to be ready for a conflict
 -- costs a third more. If there is one after all, all of them are tried again, ready for it.
@@ -328,10 +357,13 @@ BEGIN
         SELECT user_id, request_id, NULL, true FROM fresh
     ) AS both_of (u, r, n, won)
     GROUP BY u COLLATE "C", r COLLATE "C" HAVING bool_or(won) ORDER BY 1;
+EXCEPTION WHEN lock_not_available OR deadlock_detected OR serialization_failure THEN
+    PERFORM once_mutation_refuse_progress('another transaction has, or has just had, one of them');
 END $$;
 
--- After a COMMIT whose answer was lost: waits until nobody is undecided, and returns the marker, if
--- there is one. Whose it is, its attempt tells. Raises ON003 after lock_ms.
+-- After a COMMIT whose answer was lost: waits until nobody who has begun is undecided, and returns the
+-- marker, if there is one. Whose it is, its attempt tells. Raises ON003 after lock_ms. A batch holds no
+-- lock that could be waited for: for one that is undecided, and was lost, this says nothing.
 CREATE OR REPLACE FUNCTION once_mutation_look(
     user_id text, request_id text, lock_ms integer DEFAULT 1000)
 RETURNS TABLE (created_at timestamptz, method text, fingerprint bytea, attempt bytea, outcome bytea)
@@ -384,5 +416,5 @@ AS $$
     FROM once_mutations
 $$;
 
-COMMENT ON TABLE once_mutations IS 'markers of once, version 1';
+COMMENT ON TABLE once_mutations IS 'markers of once, version 2';
 COMMIT;
