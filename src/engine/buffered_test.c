@@ -155,7 +155,7 @@ Test(buffered, a_replay_is_a_new_run)
 
 /* ---- keys ---- */
 
-static struct run_id put_behind(const char *key);
+static struct run_id put_behind(const char *key, const char *payload);
 
 static struct asked reset(const char *key)
 {
@@ -188,7 +188,7 @@ Test(buffered, a_key_that_has_expired_is_not_there_to_be_reset)
     cr_assert(first.buffered);
     world_advance(&s.world, 60000);
     expect(reset("k"), OUTCOME_ABSENT);
-    struct run_id behind = put_behind("k");
+    struct run_id behind = put_behind("k", "1");
     expect(reset("k"), OUTCOME_OK); /* it was in the ledger's hands by then */
     cr_assert(!in_ledger(&behind).rows.rows[0]->key_held);
     expect(reset("k"), OUTCOME_ABSENT);
