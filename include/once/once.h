@@ -592,9 +592,14 @@ ONCE_API int once_run_return(struct once *o, const struct once_run_args *in,
 
 /* Moves everything that is in the buffer now into the ledger; *ret_drained, which may be NULL, is how
  * much that was. Handles that stay open do so by themselves: this is for whoever wants it done, and
- * to know. ONCE_EUNAVAILABLE: the ledger is away; what was not moved stays in the buffer. With a url
- * it is ONCE_EUNSUPPORTED: the daemon does it. One at a time. */
+ * to know. What other drainers have leased is waited for, since they may be dead: until their leases have
+ * lapsed, or for wait_ms, after the last one that was moved. ONCE_EUNAVAILABLE: the ledger is away, or
+ * others still have some of it; what was not moved stays in the buffer, and the text says how much and
+ * why. With a url it is ONCE_EUNSUPPORTED: the daemon does it. One at a time. */
+#define ONCE_DRAIN_WAIT_MS 32000 /* a lease, and 2 s */
 ONCE_API int once_drain(struct once *o, uint64_t *ret_drained, struct once_error *reterr);
+ONCE_API int once_drain_within(struct once *o, int64_t wait_ms, uint64_t *ret_drained,
+                               struct once_error *reterr);
 
 /* ---- listing and upkeep ---- */
 

@@ -57,6 +57,8 @@ struct round {
     bool regular;            /* not of one entry that somebody asked for */
     struct buffer_ask lease; /* its entries live as long as the round */
     struct buffer_ask settle;
+    struct timer timer; /* the settle has failed: once more */
+    unsigned tries;
     struct item *items;
     size_t open; /* items at the ledger */
     size_t written;
@@ -72,10 +74,13 @@ struct drainer {
     unsigned regular;   /* of them */
     struct timer timer; /* the next round */
     struct timer count_timer;
-    bool stopping, counting;
+    bool stopping, counting, looking;
     drain_done *done; /* somebody wants all of it now; NULL: nobody */
     void *done_ctx;
     uint64_t drained_before;
+    int64_t asked_at_ms, wait_ms, give_up_ms; /* `done`: since when, for how long, until when */
+    struct buffer_ask rest;                   /* what is left then ... */
+    int64_t looked_at_ms;                     /* ... as asked for at this time */
     struct buffer_ask count;
     unsigned looks;       /* that found nothing, in a row */
     unsigned away;        /* rounds that did not reach the ledger, in a row */
@@ -89,6 +94,7 @@ struct drainer {
 
 static void next(struct drainer *d);
 static void put(struct item *item);
+static void settle_send(struct round *r);
 
 static struct engine *engine_of(const struct drainer *d)
 {
@@ -220,12 +226,30 @@ static bool is_away(const struct round *r)
     return r->away.code && !r->written;
 }
 
+static void round_timer(struct timer *t)
+{
+    settle_send(container_of(t, struct round, timer));
+}
+
+static bool settles_again(struct round *r)
+{
+    struct drainer *d = r->drainer;
+    struct engine *e = engine_of(d);
+    int64_t at_ms =
+        e->loop->now_ms + back_off_ms(e->rng, ++r->tries, RETRY_MS_FIRST, RETRY_MS_MAX);
+    if (d->stopping || at_ms >= r->until_ms) return false;
+    timer_set(e->loop, &r->timer, at_ms);
+    return true;
+}
+
+/* What was not settled lapses, and is written again: no harm, but it takes as long as the lease. */
 static void settled(struct op *op, void *ctx)
 {
     struct round *r = ctx;
     struct drainer *d = r->drainer;
-    struct err err;
-    op_free(op); /* what was not settled lapses, and is written again: no harm */
+    struct err err = op->err;
+    op_free(op);
+    if (err.code && settles_again(r)) return;
     if (is_away(r)) {
         err_set(&err, ERR_UNAVAILABLE, "what is not moved stays in the buffer: %.140s",
                 r->away.text);
@@ -251,21 +275,25 @@ static int64_t pause_ms(const struct round *r)
     return back_off_ms(engine_of(r->drainer)->rng, tries, PAUSE_MS_FIRST, PAUSE_MS_MAX);
 }
 
-static void settle(struct round *r)
+static void settle_send(struct round *r)
 {
-    struct engine *e = engine_of(r->drainer);
-    size_t count = r->lease.entries.count;
-    struct settle *rows = malloc(count * sizeof *rows);
-    struct op *op = rows ? op_new(VERB_SETTLE, NULL, NULL) : NULL;
+    struct drainer *d = r->drainer;
+    struct op *op = r->settle.settles ? op_new(VERB_SETTLE, NULL, NULL) : NULL;
     if (!op) {
-        free(rows);
-        struct drainer *d = r->drainer;
         hold(d, &no_memory);
         round_free(r);
         out_of_memory(d);
         return;
     }
-    for (size_t i = 0; i < count; i++) {
+    op->buffer = &r->settle;
+    engine_submit(engine_of(d), op, settled, r);
+}
+
+static void settle(struct round *r)
+{
+    size_t count = r->lease.entries.count;
+    struct settle *rows = malloc(count * sizeof *rows);
+    for (size_t i = 0; rows && i < count; i++) {
         const struct item *item = &r->items[i];
         rows[i] =
             (struct settle){ .id = item->entry->id, .env = item->entry->env, .how = item->how };
@@ -273,8 +301,7 @@ static void settle(struct round *r)
     r->settle = (struct buffer_ask){
         .token = r->lease.token, .settles = rows, .settle_count = count, .pause_ms = pause_ms(r)
     };
-    op->buffer = &r->settle;
-    engine_submit(e, op, settled, r);
+    settle_send(r);
 }
 
 static void item_done(struct item *item, enum settle_how how)
@@ -308,6 +335,7 @@ static void written(struct item *item)
     const struct run *run = item->ask.rows.count ? item->ask.rows.rows[0] : NULL;
     int64_t lag_ms = item->round->lease.now_ms - item->entry->accepted_at_ms;
     stats->drained++;
+    d->give_up_ms = e->loop->now_ms + d->wait_ms;
     stats->parked += item->parked || item->ask.put == PUT_FAILED;
     histogram_add(&stats->drain_lag, &histogram_us, lag_ms > 0 ? (uint64_t)lag_ms * 1000 : 0);
     if (item->ask.put == PUT_ALIAS) {
@@ -469,6 +497,45 @@ static void begin(struct item *item)
                             : &(struct err){ ERR_CORRUPT, "what was accepted is no run" });
 }
 
+/* ---- what is left ---- */
+
+/* What came since it was asked for does not count: what is younger than that when it is looked at. */
+static bool all_moved(const struct drainer *d)
+{
+    if (d->rest.queued + d->rest.leased == 0) return true;
+    return d->rest.oldest_ms < d->looked_at_ms - d->asked_at_ms;
+}
+
+static void rest_counted(struct op *op, void *ctx)
+{
+    struct drainer *d = ctx;
+    struct err err = op->err;
+    d->looking = false;
+    op_free(op);
+    if (!err.code && !all_moved(d) && engine_of(d)->loop->now_ms >= d->give_up_ms)
+        err_set(&err, ERR_UNAVAILABLE,
+                "%llu left in the buffer: another drainer has them, or they were refused "
+                "and are tried again later",
+                (unsigned long long)(d->rest.queued + d->rest.leased));
+    if (err.code || all_moved(d)) tell(d, &err);
+    if (!d->stopping) look_later(d);
+}
+
+/* Nothing could be leased. That is not all that there may be: who has leased it may be dead. */
+static void look_for_rest(struct drainer *d)
+{
+    if (d->looking) return;
+    struct op *op = op_new(VERB_BUFFER_STATS, NULL, NULL);
+    if (!op) {
+        out_of_memory(d);
+        return;
+    }
+    op->buffer = &d->rest;
+    d->looking = true;
+    d->looked_at_ms = engine_of(d)->loop->now_ms;
+    engine_submit(engine_of(d), op, rest_counted, d);
+}
+
 /* ---- a round ---- */
 
 static void leased(struct op *op, void *ctx)
@@ -486,11 +553,14 @@ static void leased(struct op *op, void *ctx)
         return;
     }
     if (err.code || !count) {
-        bool last = r->regular && d->regular == 1;
+        bool regular = r->regular;
         round_free(r);
-        if (last || err.code) tell(d, &err);
+        if (err.code) tell(d, &err);
         if (d->done && d->regular) return; /* the other round goes on, and nobody has to wait */
-        if (!d->stopping) look_later(d);
+        if (d->done && regular)
+            look_for_rest(d);
+        else if (!d->stopping)
+            look_later(d);
         return;
     }
     d->looks = 0;
@@ -514,6 +584,7 @@ static struct round *round_new(struct drainer *d, bool regular)
     r->lease.lease_ms = d->runs->config.drain_lease_ms;
     r->lease.env_limit = d->runs->config.drain_env_max;
     r->lease.weights = burst_weights(d->runs, &r->lease.weight_count);
+    timer_init(&r->timer, round_timer);
     e->rng->fill(e->rng, r->lease.token.bytes, sizeof r->lease.token.bytes);
     link_init(&r->link);
     list_append(&d->rounds, &r->link);
@@ -569,7 +640,8 @@ void drainer_wake(struct engine *e)
     if (timer_is_set(&d->timer)) timer_set(e->loop, &d->timer, e->loop->now_ms);
 }
 
-int engine_drain(struct engine *e, drain_done *done, void *ctx, struct err *reterr)
+int engine_drain(struct engine *e, int64_t wait_ms, drain_done *done, void *ctx,
+                 struct err *reterr)
 {
     struct drainer *d = e->runs->drainer;
     if (!d) return err_set(reterr, ERR_UNSUPPORTED, "there is no buffer to be drained");
@@ -578,6 +650,9 @@ int engine_drain(struct engine *e, drain_done *done, void *ctx, struct err *rete
     d->done = done;
     d->done_ctx = ctx;
     d->drained_before = d->runs->stats.drained;
+    d->asked_at_ms = e->loop->now_ms;
+    d->wait_ms = wait_ms;
+    d->give_up_ms = e->loop->now_ms + wait_ms;
     d->hold_ms = 0;
     timer_set(e->loop, &d->timer, e->loop->now_ms);
     return 0;
@@ -646,7 +721,7 @@ int drainer_init(struct runs *r)
     return 0;
 }
 
-/* What is at the ledger is settled; what waits to be asked again goes back. */
+/* What is at the ledger is settled; what waits to be asked again goes back, or lapses. */
 void drainer_stop(struct engine *e)
 {
     struct drainer *d = e->runs->drainer;
@@ -657,6 +732,7 @@ void drainer_stop(struct engine *e)
     timer_stop(e->loop, &d->count_timer);
     list_each (&d->rounds, at) {
         struct round *r = container_of(at, struct round, link);
+        if (timer_is_set(&r->timer)) timer_set(e->loop, &r->timer, e->loop->now_ms);
         for (size_t i = 0; r->items && i < r->lease.entries.count; i++)
             if (timer_is_set(&r->items[i].timer))
                 timer_set(e->loop, &r->items[i].timer, e->loop->now_ms);
@@ -666,7 +742,7 @@ void drainer_stop(struct engine *e)
 bool drainer_idle(const struct engine *e)
 {
     const struct drainer *d = e->runs->drainer;
-    return !d || (list_empty(&d->rounds) && !d->counting);
+    return !d || (list_empty(&d->rounds) && !d->counting && !d->looking);
 }
 
 void drainer_fini(struct runs *r)

@@ -368,3 +368,145 @@ Test(drain, an_entry_of_another_id_becomes_a_failed_run_with_its_payload)
     cr_assert(bytes_eq(got->payload, bytes_str("[7]")));
     expect(get(&s, &run.id), OUTCOME_ABSENT);
 }
+
+/* ---- whoever wants all of it, now ---- */
+
+struct drained {
+    unsigned told;
+    uint64_t count;
+    struct err err;
+};
+
+static void drain_over(uint64_t drained, const struct err *err, void *ctx)
+{
+    struct drained *d = ctx;
+    d->told++;
+    d->count = drained;
+    d->err = *err;
+}
+
+static void drain_start(struct drained *d, int64_t wait_ms)
+{
+    struct err err;
+    *d = (struct drained){ 0 };
+    cr_assert(engine_drain(s.engine, wait_ms, drain_over, d, &err) == 0, "%s", err.text);
+    world_settle(&s.world);
+}
+
+/* As a drainer does that is killed then. */
+static void lease_and_die(void)
+{
+    struct buffer_ask lease = { .limit = 100, .token = token_of(77), .lease_ms = LEASE_MS };
+    struct op *op = op_new(VERB_DRAIN_LEASE, NULL, NULL);
+    op->buffer = &lease;
+    world_run(&s.world, s.store, op);
+    cr_assert(!op->err.code && lease.entries.count > 0);
+    op_free(op);
+    buffer_ask_clear(&lease);
+}
+
+Test(drain, all_of_it_is_nothing_if_there_is_nothing)
+{
+    struct drained d;
+    drain_start(&d, 0);
+    cr_assert(d.told == 1 && d.count == 0 && !d.err.code);
+}
+
+Test(drain, all_of_it_has_what_a_dead_drainer_had)
+{
+    struct drained d;
+    struct run_id dead = buffered_run("a");
+    lease_and_die();
+    struct run_id other = buffered_run("b");
+    drain_start(&d, LEASE_MS + 2000);
+    in_ledger(&other);
+    world_advance(&s.world, LEASE_MS - 1000);
+    cr_assert(d.told == 0, "one is left");
+    world_advance(&s.world, 2000);
+    cr_assert(d.told == 1 && d.count == 2 && !d.err.code, "%s", d.err.text);
+    in_ledger(&dead);
+}
+
+Test(drain, all_of_it_is_not_claimed_when_others_have_some_of_it)
+{
+    struct drained d;
+    buffered_run("a");
+    buffered_run("b");
+    lease_and_die();
+    drain_start(&d, 5000);
+    world_advance(&s.world, 4000);
+    cr_assert(d.told == 0);
+    world_advance(&s.world, 2000);
+    cr_assert(d.told == 1 && d.count == 0 && d.err.code == ERR_UNAVAILABLE);
+    cr_assert(strstr(d.err.text, "2 left in the buffer"), "%s", d.err.text);
+}
+
+Test(drain, all_of_it_is_what_was_there)
+{
+    struct drained d;
+    buffered_run("a");
+    s.store = faulty_open(s.store, &s.world.env);
+    faulty_set(s.store, VERB_RUN_PUT, FAULT_HOLD, 1);
+    struct engine *other = drainer_open(&s, 0); /* has it, and lives */
+    world_settle(&s.world);
+    drain_start(&d, LEASE_MS);
+    world_advance(&s.world, 3000);
+    cr_assert(d.told == 0);
+    buffered_run("b");
+    let_go();
+    faulty_set(s.store, VERB_RUN_PUT, FAULT_HOLD, FAULTY_ALWAYS);
+    buffered_run("c");
+    world_advance(&s.world, 1500);
+    cr_assert(d.told == 1 && !d.err.code, "%s", d.err.text);
+    faulty_heal(s.store);
+    faulty_let_go(s.store);
+    drainer_close(&s, other);
+}
+
+Test(drain, all_of_it_waits_as_long_as_something_is_moved)
+{
+    struct drained d;
+    struct run_id refused = buffered_run("k");
+    ledger_sql(REFUSES("NEW.key = CAST('k' AS BLOB)"));
+    drain_start(&d, 60000);
+    for (int i = 0; i < 100; i++) {
+        buffered_run("");
+        world_advance(&s.world, 500);
+        cr_assert(d.told == 0);
+    }
+    world_advance(&s.world, 62000);
+    cr_assert(d.told == 1 && d.count == 100 && d.err.code == ERR_UNAVAILABLE);
+    cr_assert(strstr(d.err.text, "1 left in the buffer"), "%s", d.err.text);
+    cr_assert(expect(get(&s, &refused), OUTCOME_OK).buffered);
+}
+
+Test(drain, all_of_it_is_told_what_is_wrong_with_the_ledger)
+{
+    struct drained d;
+    buffered_run("a");
+    ledger_sql("CREATE TRIGGER full BEFORE INSERT ON runs BEGIN"
+               " SELECT RAISE(ABORT, 'no'); END");
+    drain_start(&d, 0);
+    cr_assert(d.told == 0 || d.err.code == ERR_UNAVAILABLE);
+    world_advance(&s.world, 1000);
+    cr_assert(d.told == 1 && d.err.code == ERR_UNAVAILABLE, "%s", d.err.text);
+}
+
+/* Else it would be waited for as for a dead drainer's. */
+Test(drain, a_settle_that_fails_is_sent_again)
+{
+    struct run_id id = buffered_run("a");
+    s.store = faulty_open(s.store, &s.world.env);
+    faulty_set(s.store, VERB_SETTLE, FAULT_REFUSE, 2);
+    struct engine *drainer = drainer_open(&s, 0);
+    world_advance(&s.world, 500);
+    in_ledger(&id);
+    cr_assert(faulty_count(s.store, VERB_SETTLE) == 3);
+    struct run_stats stats = drainer_close(&s, drainer);
+    cr_assert(stats.drained == 1);
+    faulty_set(s.store, VERB_SETTLE, FAULT_REFUSE, FAULTY_ALWAYS);
+    buffered_run("b");
+    drainer = drainer_open(&s, 0);
+    world_advance(&s.world, 500);
+    drainer_close(&s, drainer); /* and nobody waits for it then */
+}

@@ -80,10 +80,13 @@ void run_call_cancel(struct run_call *c); /* `done` is still called, with ERR_CA
 
 struct run_stats engine_run_stats(const struct engine *e);
 
-/* Moves everything that is in the buffer now into the ledger. `done` is told how many, and what was
- * in the way, if anything was (code 0: nothing); also when the engine stops. One at a time. */
+/* Moves everything that is in the buffer now into the ledger. What other drainers have leased is waited
+ * for, up to wait_ms after the last one that was moved: they may be dead, and their leases lapse. `done`
+ * is told how many were moved, and what was in the way, if anything was (code 0: nothing is left of what
+ * was there); also when the engine stops. One at a time. */
 typedef void drain_done(uint64_t drained, const struct err *err, void *ctx);
-int engine_drain(struct engine *e, drain_done *done, void *ctx, struct err *reterr);
+int engine_drain(struct engine *e, int64_t wait_ms, drain_done *done, void *ctx,
+                 struct err *reterr);
 
 /* An env's own gate; NULL: the default again. What is set by `once gate` in the ledger, as answers in
  * the scope once/gate, is looked up every few seconds and wins. */

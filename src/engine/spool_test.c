@@ -125,8 +125,8 @@ static uint64_t drain_here(void)
 {
     struct drained d = { 0 };
     struct err err;
-    cr_assert(engine_drain(s.engine, drain_over, &d, &err) == 0);
-    world_settle(&s.world);
+    cr_assert(engine_drain(s.engine, 32000, drain_over, &d, &err) == 0);
+    for (int i = 0; i < 200 && !d.told; i++) world_advance(&s.world, 100);
     cr_assert(d.told == 1 && d.error == 0);
     return d.count;
 }
@@ -380,7 +380,7 @@ Test(spool, a_flush_while_a_drainer_has_it_makes_one_run)
     struct err err;
     world_advance(&s.world, 1500);
     faulty_set(ledger, VERB_RUN_PUT, FAULT_HOLD, 2);
-    cr_assert(engine_drain(s.engine, drain_over, &d, &err) == 0);
+    cr_assert(engine_drain(s.engine, 32000, drain_over, &d, &err) == 0);
     world_settle(&s.world);
     cr_assert(faulty_held(ledger) == 2);
     flush();

@@ -198,8 +198,10 @@ static void drain_over(uint64_t drained, const struct err *err, void *ctx)
     drive_wake_caller(d->call.once, &d->call);
 }
 
-static int drain_check(const struct once *o, struct err *reterr)
+static int drain_check(const struct once *o, int64_t wait_ms, struct err *reterr)
 {
+    if (wait_ms < 0 || wait_ms > DURATION_MS_MAX)
+        return err_set(reterr, ERR_INVALID, "a wait is from 0 to ten years");
     if (o->store->caps & CAP_CALLS)
         return err_set(reterr, ERR_UNSUPPORTED,
                        "the daemon has the buffer, and drains it by itself");
@@ -208,11 +210,17 @@ static int drain_check(const struct once *o, struct err *reterr)
 
 int once_drain(struct once *o, uint64_t *ret_drained, struct once_error *reterr)
 {
+    return once_drain_within(o, ONCE_DRAIN_WAIT_MS, ret_drained, reterr);
+}
+
+int once_drain_within(struct once *o, int64_t wait_ms, uint64_t *ret_drained,
+                      struct once_error *reterr)
+{
     struct draining d = { .call = { .once = o } };
-    if (drain_check(o, &d.err)) return api_fail(reterr, &d.err);
+    if (drain_check(o, wait_ms, &d.err)) return api_fail(reterr, &d.err);
     pthread_cond_init(&d.call.cond, NULL);
     drive_enter(o);
-    int r = engine_drain(o->engine, drain_over, &d, &d.err);
+    int r = engine_drain(o->engine, wait_ms, drain_over, &d, &d.err);
     if (!r) drive_until(o, &d.call);
     drive_leave(o);
     pthread_cond_destroy(&d.call.cond);
