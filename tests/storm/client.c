@@ -124,7 +124,7 @@ static void play_trigger(struct client *c)
     in.task = once_str("task");
     in.queue = once_str(chance(c, 50) ? "q0" : "q1");
     in.payload = once_str(key[0] && chance(c, 3) ? "{\"other\":1}" : "{\"some\":1}");
-    in.key = once_str(key);
+    in.key = once_str(key[0] ? key : NULL);
     in.id = id[0] ? id : NULL;
     in.attempts_max =
         key[0] && chance(c, 20) ? 1 : 1000; /* a key whose run has FAILED is free */
