@@ -2,8 +2,8 @@
  *
  * One function per check, one line per finding, and for every finding that is not ok what to do
  * about it. Creates neither the data directory nor the ledger; coord is asked before they are
- * there, too. The ledger's file is also looked
- * at without the library, through SQLite itself, so that a mistake of ours could be seen. */
+ * there, too. The ledger's file is also looked at without the library, through SQLite itself, so
+ * that a mistake of ours could be seen. */
 #include "cli/commands.h"
 #include "cli/format.h"
 #include "cli/now.h"
