@@ -1,8 +1,9 @@
 /* doctor.c - once doctor: is everything that the guarantees stand on as it should be?
  *
  * One function per check, one line per finding, and for every finding that is not ok what to do
- * about it. Creates neither the data directory nor the ledger. The ledger's file is also looked
- * at without the library, through SQLite itself, so that a mistake of ours could be seen. */
+ * about it. Creates neither the data directory nor the ledger; coord is asked before they are
+ * there, too. The ledger's file is also looked at without the library, through SQLite itself, so
+ * that a mistake of ours could be seen. */
 #include "cli/commands.h"
 #include "cli/format.h"
 #include "cli/now.h"
@@ -349,19 +350,53 @@ struct hearing {
 
 static void report(struct hearing *h, const char *name, const struct finding *f);
 
+/* A daemon goes on without coord, and says so. Who asks how things are has asked for one. */
+static bool is_missed(const struct once_fact *fact)
+{
+    return fact->level != ONCE_FACT_OK && strcmp(fact->name, "reached") == 0;
+}
+
 static void hear(void *ctx, const struct once_fact *fact)
 {
     char name[48];
-    struct finding f = { .level = (enum level)fact->level };
+    struct finding f = { .level = is_missed(fact) ? LEVEL_FAIL : (enum level)fact->level };
     snprintf(name, sizeof name, "%s %s", fact->plane, fact->name);
     snprintf(f.text, sizeof f.text, "%s", fact->text);
     snprintf(f.advice, sizeof f.advice, "%s", fact->advice);
     report(ctx, name, &f);
 }
 
+static bool has_coord(const struct cli *cli)
+{
+    const char *coord = cli->coord;
+    return !cli->url && coord && strcmp(coord, "none") != 0 &&
+           strncmp(coord, "memory:", 7) != 0;
+}
+
+/* There is no ledger yet, or it does not open: coord can be asked all the same, as if there were
+ * none, so that the first run does not look better than the second. */
+static void hear_coord(struct doctor *d, struct hearing *h)
+{
+    struct once_config config = ONCE_CONFIG_INIT;
+    struct once_error error;
+    struct once *coord = NULL;
+    if (!has_coord(d->cli)) return;
+    config.coord = d->cli->coord;
+    config.flags = ONCE_HOSTED | ONCE_EPHEMERAL;
+    int r = once_open(&config, &coord, &error);
+    if (r == 0) r = once_check(coord, hear, h, &error);
+    once_close(coord);
+    if (r == 0) return;
+    struct finding f = { .level = LEVEL_FAIL };
+    found(&f, LEVEL_FAIL, "no: %.200s", error.text);
+    advise(&f, "the ledger would decide alone, and answers say degraded");
+    report(h, "coord reached", &f);
+}
+
 static void hear_planes(struct doctor *d, struct hearing *h)
 {
     struct once_error error;
+    if (!d->once) hear_coord(d, h);
     if (!d->once || once_check(d->once, hear, h, &error) == 0) return;
     struct finding f = { .level = LEVEL_FAIL };
     found(&f, LEVEL_FAIL, "%.200s", error.text);
@@ -512,6 +547,7 @@ const struct command doctor_command = {
     .summary = "Check everything and say what to do",
     .details =
         "One line per check: ok, warn or fail, and what to do about it. Exit status 1 if\n"
-        "any check failed. Creates nothing; claims and releases one key of its own.\n",
+        "any check failed; a coord that is not reached is a failure, although claims go on\n"
+        "without it. Creates nothing; claims and releases one key of its own.\n",
     .run = doctor_run,
 };

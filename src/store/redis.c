@@ -135,7 +135,7 @@ static void lane_send(struct lane *l)
     struct redis *r = l->node->redis;
     unsigned most = r->clustered ? BATCHES_CLUSTER : BATCHES_SINGLE;
     bool sent = false;
-    if (l->conn.evicts && !r->options.evictable) {
+    if (facts_evicts(&l->conn.facts) && !r->options.evictable) {
         refuse_evictable(r, &l->asking);
         refuse_evictable(r, &l->queued);
     }

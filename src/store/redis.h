@@ -75,6 +75,13 @@ struct command {
     bool overdue; /* answered already; what the server says is thrown away */
 };
 
+/* What a server said of itself. */
+struct redis_facts {
+    bool known, cluster, replica, aof, limited; /* limited: there is a maxmemory */
+    bool save_known;                            /* CONFIG may be forbidden */
+    char version[16], fsync[16], save[64], policy[32];
+};
+
 /*   DOWN --first use, back-off over--> RESOLVING --> CONNECTING --writable--> GREETING --> READY
  *     ^-------------------------- any failure ------------'---------------------'----------' */
 enum conn_state { CONN_DOWN, CONN_RESOLVING, CONN_CONNECTING, CONN_GREETING, CONN_READY };
@@ -108,11 +115,11 @@ struct conn {
     size_t out_sent;
     struct greeting greetings[12];
     unsigned greeted, greetings_sent;
-    unsigned failures; /* in a row */
-    bool silent;       /* a deadline passed and nothing has come since */
-    int64_t heard_ms;  /* when something came last */
-    bool subscribed;   /* everything that comes is pushed */
-    bool evicts;       /* it is a server that drops what it was told when it needs room */
+    unsigned failures;            /* in a row */
+    bool silent;                  /* a deadline passed and nothing has come since */
+    int64_t heard_ms;             /* when something came last */
+    bool subscribed;              /* everything that comes is pushed */
+    struct redis_facts facts;     /* of the server at the other end, as it was greeted last */
     char sha[SCRIPTS][SHA_BYTES]; /* as the server names them */
     struct err why;               /* of the last failure */
 };
@@ -199,12 +206,6 @@ struct argv {
                                        RUN_KEY_FRAME_BYTES_MAX)];
 };
 
-/* What a server said of itself. */
-struct redis_facts {
-    bool known, cluster, replica, aof, limited; /* limited: there is a maxmemory */
-    char version[16], fsync[16], save[64], policy[32];
-};
-
 struct redis {
     struct store base;
     struct store_env env;
@@ -212,7 +213,8 @@ struct redis {
     uint8_t inbox[INBOX_BYTES];
     uint64_t seed[2];
 
-    bool clustered; /* told by the first server that was reached */
+    bool introduced; /* a server has said what it is */
+    bool clustered;  /* told by the first server that was reached */
     struct list nodes;
     struct node *seed_node, *slots[SLOTS];
     int64_t slots_asked_ms;
@@ -223,7 +225,6 @@ struct redis {
     int64_t looked_ms;    /* when all shards were asked what they have */
     uint64_t fence_floor; /* of the shard that answered last ... */
     uint64_t fence;       /* ... and of the claims that it granted then */
-    struct redis_facts facts;
 
     struct watches watches;
     struct list asked;    /* struct op: WATCH ops in flight */
@@ -345,7 +346,9 @@ void facts_from_info(struct redis_facts *f, const char *info);
 const char *facts_unfit(const struct redis_facts *f); /* NULL: it can do the work */
 void facts_from_config(struct redis_facts *f, const redisReply *reply);
 bool facts_evicts(const struct redis_facts *f);
-void facts_tell(struct op *op, const struct redis_facts *f, bool evictable);
+void facts_worst(struct redis_facts *f, const struct redis_facts *other); /* of both */
+void facts_tell(struct op *op, const struct redis_facts *f, unsigned servers, bool evictable);
+void facts_tell_all(struct op *op, const struct redis *r); /* of all servers that are reached */
 
 /* ---- redis_walk.c ---- */
 

@@ -212,14 +212,14 @@ static bool greet(struct conn *c, unsigned step, int argc, const char **argv)
 static bool introduced(struct conn *c, const char *info)
 {
     struct redis *r = c->redis;
-    facts_from_info(&r->facts, info);
-    const char *why = facts_unfit(&r->facts);
+    facts_from_info(&c->facts, info);
+    const char *why = facts_unfit(&c->facts);
     if (why) {
         conn_drop(c, ERR_UNAVAILABLE, why);
         return false;
     }
-    r->clustered = r->facts.cluster;
-    c->evicts = facts_evicts(&r->facts);
+    r->introduced = true;
+    r->clustered = c->facts.cluster;
     if (!r->clustered) return true;
     if (greet(c, GREET_SLOTS, 2, (const char *[]){ "CLUSTER", "SLOTS" }))
         conn_flush(c);
@@ -261,7 +261,7 @@ static void greeted(struct command *command, struct conn *c, const redisReply *r
         return;
     }
     if (g->step == GREET_INFO && !introduced(c, reply->str ? reply->str : "")) return;
-    if (g->step == GREET_CONFIG) facts_from_config(&c->redis->facts, reply);
+    if (g->step == GREET_CONFIG) facts_from_config(&c->facts, reply);
     if (g->step >= GREET_SCRIPT && reply->str)
         snprintf(c->sha[g->step - GREET_SCRIPT], SHA_BYTES, "%s", reply->str);
     if (g->step == GREET_SLOTS) slots_learn(c, reply);

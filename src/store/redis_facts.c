@@ -57,9 +57,47 @@ void facts_from_config(struct redis_facts *f, const redisReply *reply)
         const char *name = reply->element[i]->str, *value = reply->element[i + 1]->str;
         if (!name || !value) continue;
         if (strcmp(name, "appendfsync") == 0) snprintf(f->fsync, sizeof f->fsync, "%s", value);
-        if (strcmp(name, "save") == 0) snprintf(f->save, sizeof f->save, "%s", value);
+        if (strcmp(name, "save") != 0) continue;
+        snprintf(f->save, sizeof f->save, "%s", value);
+        f->save_known = true;
     }
 }
+
+/* ---- several servers ---- */
+
+/* The larger, the more may be lost. */
+static int persistence_rank(const struct redis_facts *f)
+{
+    if (f->aof && strcmp(f->fsync, "always") == 0) return 0;
+    if (f->aof && strcmp(f->fsync, "everysec") == 0) return 1;
+    if (f->aof) return 2;
+    if (f->save[0]) return 3;
+    return f->save_known ? 5 : 4;
+}
+
+static int eviction_rank(const struct redis_facts *f)
+{
+    if (strcmp(f->policy, "noeviction") == 0) return 0;
+    if (f->policy[0] && !f->limited) return 1;
+    return f->policy[0] ? 3 : 2;
+}
+
+void facts_worst(struct redis_facts *f, const struct redis_facts *other)
+{
+    if (persistence_rank(other) > persistence_rank(f)) {
+        f->aof = other->aof;
+        f->save_known = other->save_known;
+        memcpy(f->fsync, other->fsync, sizeof f->fsync);
+        memcpy(f->save, other->save, sizeof f->save);
+    }
+    if (eviction_rank(other) > eviction_rank(f)) {
+        f->limited = other->limited;
+        memcpy(f->policy, other->policy, sizeof f->policy);
+    }
+    f->replica = f->replica || other->replica;
+}
+
+/* ---- in words ---- */
 
 /* What an acknowledged write may lose. */
 static void tell_persistence(struct op *op, const struct redis_facts *f)
@@ -76,6 +114,9 @@ static void tell_persistence(struct op *op, const struct redis_facts *f)
         fact_add(op, FACT_OK, "persistence", alone, "AOF, how often it syncs is not told");
     else if (f->save[0])
         fact_add(op, FACT_OK, "persistence", alone, "snapshots only: a crash loses minutes");
+    else if (!f->save_known)
+        fact_add(op, FACT_OK, "persistence", alone,
+                 "not told (CONFIG GET is refused): no AOF, perhaps snapshots");
     else
         fact_add(op, FACT_OK, "persistence", alone, "none: a restart forgets everything");
 }
@@ -119,13 +160,37 @@ static void tell_eviction(struct op *op, const struct redis_facts *f)
             "%s%s", f->policy, f->limited ? "" : " (no maxmemory: nothing is evicted)");
 }
 
-void facts_tell(struct op *op, const struct redis_facts *f, bool evictable)
+void facts_tell(struct op *op, const struct redis_facts *f, unsigned servers, bool evictable)
 {
+    char worst[48] = "";
     if (!f->known) return;
-    fact_add(op, FACT_OK, "server", NULL, "redis %s%s", f->version,
-             f->cluster ? ", a cluster" : "");
-    if (f->replica) fact_add(op, FACT_FAIL, "role", "point the URL at the master", "a replica");
+    if (servers > 1)
+        snprintf(worst, sizeof worst, "; below is the worst of %u servers", servers);
+    fact_add(op, FACT_OK, "server", NULL, "redis %s%s%s", f->version,
+             f->cluster ? ", a cluster" : "", worst);
+    if (f->replica && !f->cluster)
+        fact_add(op, FACT_FAIL, "role", "point the URL at the master", "a replica");
     tell_persistence(op, f);
     tell_eviction(op, f);
     tell_buffer(op, f, evictable);
+}
+
+/* Each node that answers, by one of its connections. */
+void facts_tell_all(struct op *op, const struct redis *r)
+{
+    struct redis_facts worst = { 0 };
+    unsigned servers = 0;
+    const struct link *end = &r->nodes.head;
+    for (const struct link *at = end->next; at != end; at = at->next) {
+        const struct node *n = container_of(at, struct node, link);
+        const struct conn *c = &n->lanes[0].conn;
+        for (unsigned i = 1; c->state != CONN_READY && i < LANES_MAX; i++)
+            c = &n->lanes[i].conn;
+        if (c->state != CONN_READY) continue;
+        if (servers++)
+            facts_worst(&worst, &c->facts);
+        else
+            worst = c->facts;
+    }
+    facts_tell(op, &worst, servers, r->options.evictable);
 }

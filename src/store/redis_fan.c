@@ -411,7 +411,7 @@ void fan_start(struct redis *r, struct op *op)
         return;
     }
     *f = (struct fan){ .redis = r, .op = op };
-    if (r->facts.known)
+    if (r->introduced)
         fan_begin(f);
     else
         fan_introduce(f);

@@ -164,7 +164,7 @@ static void step_answer(struct redis *r, struct op *op, const redisReply *reply,
     else
         answer_take(op, packed, at);
     if (op->out.outcome != OUTCOME_IN_PROGRESS) op->heard = 0;
-    if (op->wants_facts) facts_tell(op, &r->facts, r->options.evictable);
+    if (op->wants_facts) facts_tell_all(op, r);
     op->epoch = r->base.epoch;
 }
 

@@ -95,8 +95,19 @@ static int host_set(struct redis_options *o, char *host, struct err *reterr)
     return 0;
 }
 
+/* "redis:/:password@host" is no path, and an error would show it as one. */
+static bool is_login(const char *path)
+{
+    size_t first = 1 + strcspn(path + 1, "/");
+    const char *colon = memchr(path, ':', first);
+    return colon && memchr(colon, '@', first - (size_t)(colon - path));
+}
+
 static int path_set(struct redis_options *o, char *path, struct err *reterr)
 {
+    if (is_login(path))
+        return invalid(reterr,
+                       "two slashes go before a user and a password; in a path an @ is %40");
     if (!url_unescape(path)) return invalid(reterr, "a broken % escape");
     if (strlen(path) >= sizeof((struct sockaddr_un *)0)->sun_path)
         return invalid(reterr, "the path of the socket is too long");

@@ -75,6 +75,8 @@ Test(redis_url, every_error_and_never_a_password)
     expect_refused("//", "host is missing");
     expect_refused("//:7000", "host is missing");
     expect_refused("//:secret@", "host is missing");
+    expect_refused("/:secret@h", "two slashes");
+    expect_refused("///joe:secret@h:1/2", "two slashes");
     expect_refused("//secret@h", "colon");
     expect_refused("//joe:secret%@h", "escape");
     expect_refused("//joe:secret%0@h", "escape");
@@ -167,4 +169,91 @@ Test(redis_facts, a_server_that_cannot_do_the_work)
     facts_from_info(&f,
                     "# Server\r\nredis_version:7.0.1\r\nrole:slave\r\ncluster_enabled:1\r\n");
     cr_expect(facts_unfit(&f) == NULL);
+}
+
+static const struct fact *fact_named(const struct op *op, const char *name)
+{
+    for (size_t i = 0; op->facts && i < op->facts->count; i++)
+        if (strcmp(op->facts->rows[i].name, name) == 0) return &op->facts->rows[i];
+    cr_assert_fail("no fact %s", name);
+    return NULL;
+}
+
+static void expect_told(const struct redis_facts *f, unsigned servers, const char *name,
+                        enum fact_level level, const char *text)
+{
+    struct op op = { .verb = VERB_PING };
+    facts_tell(&op, f, servers, false);
+    const struct fact *fact = fact_named(&op, name);
+    cr_expect(fact->level == level && strstr(fact->text, text), "%s: %s", name, fact->text);
+    free(op.facts);
+}
+
+static struct redis_facts server(const char *info, const char *fsync, const char *save)
+{
+    struct redis_facts f = { 0 };
+    facts_from_info(&f, info);
+    const char *words[] = { "appendfsync", fsync, "save", save };
+    for (size_t i = 0; i < 4; i += 2) {
+        redisReply name = { .str = (char *)words[i] }, value = { .str = (char *)words[i + 1] };
+        redisReply *pair[] = { &name, &value };
+        redisReply reply = { .type = REDIS_REPLY_ARRAY, .elements = 2, .element = pair };
+        if (words[i + 1]) facts_from_config(&f, &reply);
+    }
+    return f;
+}
+
+#define MASTER                                                                                 \
+    "# Server\r\nredis_version:7.0.1\r\nrole:master\r\nmaxmemory_policy:noeviction\r\n"
+#define AOF MASTER "aof_enabled:1\r\n"
+#define EVICTING                                                                               \
+    "# Server\r\nredis_version:7.0.1\r\nrole:master\r\nmaxmemory:1000\r\n"                     \
+    "maxmemory_policy:allkeys-lru\r\naof_enabled:1\r\n"
+
+/* A managed server does not let anybody ask for its configuration. */
+Test(redis_facts, what_was_not_told_is_not_made_up)
+{
+    struct redis_facts f = server(MASTER, NULL, NULL);
+    expect_told(&f, 1, "persistence", FACT_OK, "not told");
+    f = server(MASTER, "everysec", "");
+    expect_told(&f, 1, "persistence", FACT_OK, "none: a restart forgets everything");
+    f = server(MASTER, "everysec", "3600 1");
+    expect_told(&f, 1, "persistence", FACT_OK, "snapshots only");
+    f = server(AOF, NULL, NULL);
+    expect_told(&f, 1, "persistence", FACT_OK, "how often it syncs is not told");
+}
+
+Test(redis_facts, of_several_servers_the_worst_is_told)
+{
+    struct redis_facts good = server(AOF, "always", "");
+    struct redis_facts others[] = { server(AOF, "everysec", ""), server(AOF, "no", ""),
+                                    server(MASTER, "no", "3600 1"), server(MASTER, NULL, NULL),
+                                    server(MASTER, "no", "") };
+    const char *const told[] = { "everysec", "appendfsync no", "snapshots only", "not told",
+                                 "none" };
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
+        struct redis_facts worst = good;
+        facts_worst(&worst, &others[i]);
+        expect_told(&worst, 2, "persistence", FACT_OK, told[i]);
+        facts_worst(&worst, &good);
+        expect_told(&worst, 2, "persistence", FACT_OK, told[i]);
+    }
+    struct redis_facts evicting = server(EVICTING, "always", ""), worst = evicting;
+    facts_worst(&worst, &good);
+    expect_told(&worst, 2, "eviction", FACT_WARN, "allkeys-lru");
+    expect_told(&worst, 2, "buffer", FACT_WARN, "refused");
+    expect_told(&worst, 2, "server", FACT_OK, "worst of 2");
+    facts_worst(&good, &evicting);
+    expect_told(&good, 2, "eviction", FACT_WARN, "allkeys-lru");
+}
+
+Test(redis_facts, replica_of_a_cluster_is_no_failure)
+{
+    struct redis_facts f = server(
+        "# Server\r\nredis_version:7.0.1\r\nrole:slave\r\ncluster_enabled:1\r\n", "always", "");
+    struct op op = { .verb = VERB_PING };
+    facts_tell(&op, &f, 1, false);
+    for (size_t i = 0; i < op.facts->count; i++)
+        cr_expect(op.facts->rows[i].level != FACT_FAIL, "%s", op.facts->rows[i].text);
+    free(op.facts);
 }

@@ -57,8 +57,11 @@ static int host_set(struct remote_options *o, char *host, struct err *reterr)
     return 0;
 }
 
+/* "once:/token@host" is no path, and an error would show it as one. */
 static int path_set(struct remote_options *o, char *path, struct err *reterr)
 {
+    if (memchr(path, '@', 1 + strcspn(path + 1, "/")))
+        return invalid(reterr, "two slashes go before a token; in a path an @ is %40");
     if (!url_unescape(path)) return invalid(reterr, "a broken % escape");
     if (strlen(path) >= sizeof((struct sockaddr_un *)0)->sun_path)
         return invalid(reterr, "the path of the socket is too long");

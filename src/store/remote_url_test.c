@@ -55,6 +55,7 @@ Test(remote_url, what_is_refused_shows_no_token)
                                        "host",
                                        "//",
                                        "//SECRET@",
+                                       "/SECRET@host:1",
                                        "//SECRET@host:0",
                                        "//SECRET@host:65536",
                                        "//SECRET@host:+1",

@@ -379,7 +379,7 @@ static void ping_answered(struct op *op, void *ctx)
     op->facts = NULL;
     if (op->degraded)
         fact_add(&without, FACT_WARN, "reached",
-                 "the ledger decides alone; answers say degraded", "no");
+                 "the ledger decides alone; answers say degraded", "no: %.150s", t->why.text);
     if (t->spool) tier_spool_fact(t, &spool);
     facts_take(op, coord && !op->degraded ? coord->op : &without, "coord");
     facts_take(op, &spool, "coord");
@@ -419,7 +419,7 @@ static void coord_alone_failed(struct tiered *t, const struct op *op)
     if (took_ms >= t->options.coord_deadline_ms)
         tier_hangs(t);
     else
-        tier_failed(t, op->err.code);
+        tier_failed(t, &op->err);
 }
 
 static void coord_alone_answered(struct op *op, void *ctx)

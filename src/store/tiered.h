@@ -21,6 +21,7 @@ struct tiered {
     const struct trace *trace;
 
     unsigned failures; /* of coord, in a row */
+    struct err why;    /* the last of them */
     bool open;         /* the breaker: coord is not asked */
     struct timer probe_timer;
     uint64_t coord_epoch;
@@ -59,7 +60,7 @@ struct watching {
 /* ---- tiered_step.c ---- */
 
 /* What an op at coord says of coord. */
-void tier_failed(struct tiered *t, int code);
+void tier_failed(struct tiered *t, const struct err *why);
 void tier_hangs(struct tiered *t); /* it did not answer in time */
 void tier_worked(struct tiered *t, uint64_t epoch);
 void tier_probe(struct timer *timer); /* of the breaker, while it is open */

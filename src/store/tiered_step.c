@@ -36,18 +36,23 @@ static void breaker_set(struct tiered *t, bool open)
         store_cancel(t->coord, container_of(at, struct watching, link)->op);
 }
 
-void tier_failed(struct tiered *t, int code)
+void tier_failed(struct tiered *t, const struct err *why)
 {
-    trace_emit(t->trace, (struct trace_event){
-                             .kind = TRACE_DEGRADED, .number = code, .text = err_name(code) });
+    t->why = *why;
+    trace_emit(t->trace, (struct trace_event){ .kind = TRACE_DEGRADED,
+                                               .number = why->code,
+                                               .text = err_name(why->code) });
     if (++t->failures >= t->options.breaker_failures) breaker_set(t, true);
 }
 
 /* A coord that hangs costs one deadline, not one a call: no second chance. */
 void tier_hangs(struct tiered *t)
 {
+    struct err why;
+    err_set(&why, ERR_UNAVAILABLE, "no answer within %lld ms",
+            (long long)t->options.coord_deadline_ms);
     t->failures = t->options.breaker_failures;
-    tier_failed(t, ERR_UNAVAILABLE);
+    tier_failed(t, &why);
 }
 
 void tier_worked(struct tiered *t, uint64_t epoch)
@@ -90,7 +95,7 @@ static void step_done(struct op *op, void *ctx)
         return;
     }
     if (op->err.code)
-        tier_failed(t, op->err.code);
+        tier_failed(t, &op->err);
     else
         tier_worked(t, op->epoch);
     if (!s->parent) {

@@ -260,6 +260,35 @@ Test(tiered, breaker_stays_open_while_probes_fail)
     cr_assert(closed == 1);
 }
 
+/* What the planes say of themselves. */
+static void expect_reached(const char *why)
+{
+    struct reply r = { .op = op_new(VERB_PING, NULL, NULL), .started_ms = world.mono_ms };
+    r.op->wants_facts = true;
+    op_push(r.op, finished, &r);
+    store_submit(tiered, r.op);
+    while (!r.finished) world_advance(&world, 1);
+    const struct fact *f = r.op->facts ? &r.op->facts->rows[0] : NULL;
+    cr_assert(f && strcmp(f->plane, "coord") == 0 && strcmp(f->name, "reached") == 0);
+    cr_expect(f->level == FACT_WARN && strstr(f->text, why), "%s", f->text);
+    op_free(r.op);
+}
+
+Test(tiered, why_coord_is_not_reached_is_told)
+{
+    faulty_set(coord, VERBS, FAULT_REFUSE, FAULTY_ALWAYS);
+    expect_reached("no: it was told to fail");
+    open_breaker();
+    expect_reached("no: it was told to fail"); /* it is not asked, and is still known */
+}
+
+Test(tiered, a_coord_that_hangs_is_told_as_that)
+{
+    faulty_set(coord, VERBS, FAULT_HOLD, FAULTY_ALWAYS);
+    expect_reached("no: no answer within 100 ms");
+    faulty_let_go(coord);
+}
+
 /* ---- coord forgets, or is wrong ---- */
 
 Test(tiered, flushed_coord_is_noticed_and_does_no_harm)

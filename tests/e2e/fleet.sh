@@ -11,6 +11,7 @@ here=$(dirname "$(realpath "$0")")
 work=$(mktemp -d)
 cd "$work" || exit 1
 name=e2e$$
+chmod 711 "$work" # a server runs as somebody else
 trap 'rm -rf "$work"' EXIT
 unset ONCE_LEDGER ONCE_COORD ONCE_DATA
 export HOME=$work
@@ -126,6 +127,43 @@ call 2 "a ledger that forgets is refused" claim s k
 has "by its name" err '"redis://127.0.0.1:1" is lost in a restart'
 unset ONCE_COORD
 export ONCE_LEDGER ONCE_COORD
+
+# ---- doctor --------------------------------------------------------------------------------------
+
+# A user of the Redis that all share, who may not ask for its configuration; and a Redis of our own.
+redis_at=${ONCE_TEST_REDIS#redis://}
+admin() { redis-cli -h "${redis_at%%:*}" -p "${redis_at##*:}" "$@" >/dev/null; }
+admin acl setuser "$name" on '>right' '~*' '&*' +@all -config
+ONCE_REDIS_SETTINGS='maxmemory 50mb
+maxmemory-policy allkeys-lru' "$here/../servers" start --for $$ "$work/evicting" redis
+evicting=$(sed -n 's/.*ONCE_TEST_REDIS=//p' "$work/evicting/env")
+
+export ONCE_LEDGER=sqlite:$work/doctor.db
+for state in "before the first use" "later"; do
+    export ONCE_COORD=redis://127.0.0.1:1
+    call 1 "doctor $state: Redis is not there" doctor
+    has "doctor $state: and says why" out "Connection refused"
+    export ONCE_COORD="redis://$name:wrong@$redis_at"
+    call 1 "doctor $state: a wrong password" doctor
+    has "doctor $state: and says so" out "AUTH: WRONGPASS"
+    call 1 "doctor $state: as JSON" doctor --json
+    has "doctor $state: the check has a name" out '"coord reached"'
+    export ONCE_COORD="redis://$name:right@$redis_at"
+    call 0 "doctor $state: who may not ask for the configuration" doctor
+    has "doctor $state: is not told" out "not told (CONFIG GET is refused)"
+    ! grep -q "a restart forgets everything" out
+    report $? "doctor $state: and nothing is made up"
+    export ONCE_COORD=$evicting
+    call 0 "doctor $state: a Redis that evicts" doctor
+    has "doctor $state: is warned of" out "warn  coord eviction"
+    [ "$state" = later ] || { [ ! -e "$work/doctor.db" ]; report $? "doctor $state: creates nothing"; }
+    call 0 "doctor $state: and the first use" --coord none claim s k --wait 0 --lease 1ms
+done
+export ONCE_COORD=redis://127.0.0.1:1 ONCE_LEDGER=postgres://127.0.0.1:1/none
+call 1 "doctor: neither is there" doctor
+has "doctor: coord is not" out "coord reached"
+admin acl deluser "$name"
+"$here/../servers" stop "$work/evicting"
 
 # ---- migrate -------------------------------------------------------------------------------------
 
