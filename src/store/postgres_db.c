@@ -170,26 +170,6 @@ static int collect(struct pgdb *db, PGresult **ret_result, struct err *reterr)
 
 static const struct pg_params no_params;
 
-/* What is used again is prepared. The name is a hash of the text: behind a pooler a session may
- * hold what another program prepared there, and then it is the same. A pooler that has it and
- * one that has lost it give themselves away; from then on nothing is prepared. */
-static int prepare(struct pgdb *db, enum pgsql sql, const struct pg_params *p,
-                   struct err *reterr)
-{
-    if (db->unnamed || db->prepared[sql] || ++db->uses[sql] < PREPARE_AT) return 0;
-    if (!p) p = &no_params;
-    if (!PQsendPrepare(db->conn, db->names[sql], db->sql[sql], p->count, p->types))
-        return lost(db, PQerrorMessage(db->conn), reterr);
-    PGresult *result = NULL;
-    int r = collect(db, &result, reterr);
-    PQclear(result);
-    if (r && db->failed == PG_LOST) return r;
-    db->failed = PG_FINE;
-    db->prepared[sql] = r == 0;
-    db->unnamed = r != 0;
-    return 0;
-}
-
 static int send(struct pgdb *db, enum pgsql sql, const struct pg_params *p, struct err *reterr)
 {
     if (!p) p = &no_params;
@@ -210,24 +190,6 @@ static void round_trip(struct pgdb *db)
     db->deadline_ms = pgdb_now_ms() + db->options.timeout_ms;
 }
 
-int pgdb_query(struct pgdb *db, struct pg_statement *statement, struct err *reterr)
-{
-    round_trip(db);
-    statement->result = NULL;
-    int r = prepare(db, statement->sql, statement->params, reterr);
-    if (!r) r = send(db, statement->sql, statement->params, reterr);
-    return r ? r : collect(db, &statement->result, reterr);
-}
-
-int pgdb_read(struct pgdb *db, struct pg_statement *statement, struct err *reterr)
-{
-    int r = pgdb_query(db, statement, reterr);
-    if (!r || pgdb_late(db)) return r;
-    if (db->failed != PG_LOST && db->failed != PG_AGAIN) return r;
-    r = pgdb_begin(db, reterr);
-    return r ? r : pgdb_query(db, statement, reterr);
-}
-
 int pgdb_script(struct pgdb *db, const char *sql, struct err *reterr)
 {
     PGresult *result = NULL;
@@ -238,39 +200,7 @@ int pgdb_script(struct pgdb *db, const char *sql, struct err *reterr)
     return r;
 }
 
-/* ---- transactions ---- */
-
-static void settings_fill(const struct pgdb *db, struct pg_params *p, char (*texts)[24])
-{
-    snprintf(texts[0], sizeof texts[0], "%lldms", (long long)db->options.timeout_ms / 2 + 1);
-    snprintf(texts[1], sizeof texts[1], "%lldms", (long long)db->options.timeout_ms / 5 + 1);
-    for (int i = 0; i < 2; i++) pg_param(p, PG_TEXT, bytes_str(texts[i]));
-}
-
-static int send_all(struct pgdb *db, struct pg_statement *statements, size_t count,
-                    struct err *reterr)
-{
-    char texts[2][24];
-    struct pg_params settings = { .count = 0 };
-    settings_fill(db, &settings, texts);
-    int r = prepare(db, PGSQL_BEGIN, NULL, reterr);
-    if (!r) r = prepare(db, PGSQL_SETTINGS, &settings, reterr);
-    if (!r) r = prepare(db, PGSQL_COMMIT, NULL, reterr);
-    for (size_t i = 0; !r && i < count; i++)
-        r = prepare(db, statements[i].sql, statements[i].params, reterr);
-    if (r) {
-        db->failed = PG_REFUSED; /* nothing of it was sent */
-        return r;
-    }
-    if (!PQenterPipelineMode(db->conn)) return lost(db, PQerrorMessage(db->conn), reterr);
-    r = send(db, PGSQL_BEGIN, NULL, reterr);
-    if (!r) r = send(db, PGSQL_SETTINGS, &settings, reterr);
-    for (size_t i = 0; !r && i < count; i++)
-        r = send(db, statements[i].sql, statements[i].params, reterr);
-    if (!r) r = send(db, PGSQL_COMMIT, NULL, reterr);
-    if (!r && !PQpipelineSync(db->conn)) r = lost(db, PQerrorMessage(db->conn), reterr);
-    return r;
-}
+/* ---- pipelines: several statements, one round trip ---- */
 
 /* One statement of a pipeline: its result, and the NULL behind it. After the first error the
  * server skips the rest, and says so for each. */
@@ -293,11 +223,102 @@ static int collect_one(struct pgdb *db, PGresult **ret_result, int *failed, stru
     }
 }
 
+static int end_pipeline(struct pgdb *db, struct err *reterr)
+{
+    PGresult *sync = NULL;
+    int r = next_result(db, &sync, reterr);
+    bool synced = sync && PQresultStatus(sync) == PGRES_PIPELINE_SYNC;
+    PQclear(sync);
+    if (r) return r;
+    if (synced && PQexitPipelineMode(db->conn)) return 0;
+    return lost(db, "the server and we disagree about what was sent", reterr);
+}
+
+/* How long a statement may take, and wait for a lock. */
+struct limits {
+    struct pg_params params;
+    char texts[2][24];
+};
+
+static void limits_fill(struct limits *l, int64_t statement_ms, int64_t lock_ms)
+{
+    l->params.count = 0;
+    snprintf(l->texts[0], sizeof l->texts[0], "%lldms", (long long)statement_ms + 1);
+    snprintf(l->texts[1], sizeof l->texts[1], "%lldms", (long long)lock_ms + 1);
+    for (int i = 0; i < 2; i++) pg_param(&l->params, PG_TEXT, bytes_str(l->texts[i]));
+}
+
+/* Within limits, because a statement that names a table waits for it here, too: up to the sync a
+ * pipeline is one transaction, to which they are local. */
+static int prepare_now(struct pgdb *db, enum pgsql sql, const struct pg_params *p,
+                       struct err *reterr)
+{
+    struct limits limits;
+    int failed = 0;
+    limits_fill(&limits, db->options.timeout_ms, db->options.timeout_ms / 5);
+    if (!PQenterPipelineMode(db->conn)) return lost(db, PQerrorMessage(db->conn), reterr);
+    int r = send(db, PGSQL_LIMITS, &limits.params, reterr);
+    if (r) return r;
+    if (!PQsendPrepare(db->conn, db->names[sql], db->sql[sql], p->count, p->types) ||
+        !PQpipelineSync(db->conn))
+        return lost(db, PQerrorMessage(db->conn), reterr);
+    for (int i = 0; !r && i < 2; i++) r = collect_one(db, NULL, &failed, reterr);
+    if (!r) r = end_pipeline(db, reterr);
+    return r ? r : failed;
+}
+
+/* Somebody was in the way for too long; anything else that is said about it is about names. */
+static bool timed_out(const struct pgdb *db, int r)
+{
+    return db->failed == PG_BAD_OP && r == ERR_UNAVAILABLE;
+}
+
+/* What is used again is prepared. The name is a hash of the text: behind a pooler a session may
+ * hold what another program prepared there, and then it is the same. A pooler that has it and
+ * one that has lost it give themselves away; from then on nothing is prepared. */
+static int prepare(struct pgdb *db, enum pgsql sql, const struct pg_params *p,
+                   struct err *reterr)
+{
+    if (db->unnamed || db->prepared[sql] || ++db->uses[sql] < PREPARE_AT) return 0;
+    int r = prepare_now(db, sql, p ? p : &no_params, reterr);
+    if (r && (db->failed == PG_LOST || timed_out(db, r))) return r;
+    db->failed = PG_FINE;
+    db->prepared[sql] = r == 0;
+    db->unnamed = r != 0;
+    return 0;
+}
+
+/* ---- transactions ---- */
+
+static int send_all(struct pgdb *db, struct pg_statement *statements, size_t count,
+                    struct err *reterr)
+{
+    struct limits settings;
+    limits_fill(&settings, db->options.timeout_ms / 2, db->options.timeout_ms / 5);
+    int r = prepare(db, PGSQL_BEGIN, NULL, reterr);
+    if (!r) r = prepare(db, PGSQL_SETTINGS, &settings.params, reterr);
+    if (!r) r = prepare(db, PGSQL_COMMIT, NULL, reterr);
+    for (size_t i = 0; !r && i < count; i++)
+        r = prepare(db, statements[i].sql, statements[i].params, reterr);
+    if (r) {
+        db->failed = PG_REFUSED; /* nothing of it was sent */
+        return r;
+    }
+    if (!PQenterPipelineMode(db->conn)) return lost(db, PQerrorMessage(db->conn), reterr);
+    r = send(db, PGSQL_BEGIN, NULL, reterr);
+    if (!r) r = send(db, PGSQL_SETTINGS, &settings.params, reterr);
+    for (size_t i = 0; !r && i < count; i++)
+        r = send(db, statements[i].sql, statements[i].params, reterr);
+    if (!r) r = send(db, PGSQL_COMMIT, NULL, reterr);
+    if (!r && !PQpipelineSync(db->conn)) r = lost(db, PQerrorMessage(db->conn), reterr);
+    return r;
+}
+
 static int collect_all(struct pgdb *db, struct pg_statement *statements, size_t count,
                        struct err *reterr)
 {
     int failed = 0;
-    PGresult *commit = NULL, *sync = NULL;
+    PGresult *commit = NULL;
     for (size_t i = 0; i < count + 3; i++) {
         bool ours = i >= 2 && i < count + 2;
         PGresult **into = ours ? &statements[i - 2].result : i == count + 2 ? &commit : NULL;
@@ -310,12 +331,8 @@ static int collect_all(struct pgdb *db, struct pg_statement *statements, size_t 
     /* A transaction that had failed already is not committed, politely. */
     bool committed = commit && strcmp(PQcmdStatus(commit), "COMMIT") == 0;
     PQclear(commit);
-    int r = next_result(db, &sync, reterr);
-    bool synced = sync && PQresultStatus(sync) == PGRES_PIPELINE_SYNC;
-    PQclear(sync);
+    int r = end_pipeline(db, reterr);
     if (r) return r;
-    if (!synced || !PQexitPipelineMode(db->conn))
-        return lost(db, "the server and we disagree about what was sent", reterr);
     if (!failed && !committed) {
         db->failed = PG_AGAIN;
         return set_text(reterr, ERR_UNAVAILABLE, "the transaction was rolled back");
@@ -337,9 +354,7 @@ static void roll_back(struct pgdb *db)
     if (!db->conn || PQtransactionStatus(db->conn) == PQTRANS_IDLE) return;
     enum pg_failure failed = db->failed;
     struct err ignored;
-    struct pg_statement end = { PGSQL_ROLLBACK };
-    if (pgdb_query(db, &end, &ignored) && db->conn) disconnect(db);
-    PQclear(end.result);
+    if (pgdb_script(db, "ROLLBACK", &ignored) && db->conn) disconnect(db);
     db->failed = failed;
 }
 
@@ -355,6 +370,55 @@ int pgdb_transact(struct pgdb *db, struct pg_statement *statements, size_t count
         roll_back(db);
     }
     return r;
+}
+
+/* ---- reading ---- */
+
+/* Without BEGIN and COMMIT, see above: the limits cost one statement that does nothing. */
+static int send_read(struct pgdb *db, const struct pg_statement *statement, struct err *reterr)
+{
+    struct limits limits;
+    limits_fill(&limits, db->options.timeout_ms, db->options.timeout_ms / 5);
+    int r = prepare(db, PGSQL_LIMITS, &limits.params, reterr);
+    if (!r) r = prepare(db, statement->sql, statement->params, reterr);
+    if (r) return r;
+    if (!PQenterPipelineMode(db->conn)) return lost(db, PQerrorMessage(db->conn), reterr);
+    r = send(db, PGSQL_LIMITS, &limits.params, reterr);
+    if (!r) r = send(db, statement->sql, statement->params, reterr);
+    if (!r && !PQpipelineSync(db->conn)) r = lost(db, PQerrorMessage(db->conn), reterr);
+    return r;
+}
+
+static int collect_read(struct pgdb *db, struct pg_statement *statement, struct err *reterr)
+{
+    int failed = 0;
+    int r = collect_one(db, NULL, &failed, reterr);
+    if (!r) r = collect_one(db, &statement->result, &failed, reterr);
+    if (!r) r = end_pipeline(db, reterr);
+    return r ? r : failed;
+}
+
+int pgdb_query(struct pgdb *db, struct pg_statement *statement, struct err *reterr)
+{
+    round_trip(db);
+    statement->result = NULL;
+    int r = send_read(db, statement, reterr);
+    if (!r) r = collect_read(db, statement, reterr);
+    if (!r) return 0;
+    results_clear(statement, 1);
+    /* It locks no rows, so no op is to blame for what it waited for: who tried them one by one would
+     * wait again and again. */
+    if (timed_out(db, r)) db->failed = PG_REFUSED;
+    return r;
+}
+
+int pgdb_read(struct pgdb *db, struct pg_statement *statement, struct err *reterr)
+{
+    int r = pgdb_query(db, statement, reterr);
+    if (!r || pgdb_late(db)) return r;
+    if (db->failed != PG_LOST && db->failed != PG_AGAIN) return r;
+    r = pgdb_begin(db, reterr);
+    return r ? r : pgdb_query(db, statement, reterr);
 }
 
 /* ---- connecting ---- */

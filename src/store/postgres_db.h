@@ -22,7 +22,8 @@
       ", set_config('synchronous_commit', replace(current_setting('synchronous_commit'),"      \
       " 'off', 'on'), true)")                                                                  \
     X(PGSQL_COMMIT, "COMMIT")                                                                  \
-    X(PGSQL_ROLLBACK, "ROLLBACK")                                                              \
+    X(PGSQL_LIMITS, "SELECT set_config('statement_timeout', $1, true), "                       \
+                    "set_config('lock_timeout', $2, true)")                                    \
     X(PGSQL_VERSION, "SELECT max(version) FROM @.versions")                                    \
     X(PGSQL_READ, "SELECT * FROM @.claims_read($1)")                                           \
     X(PGSQL_WRITE, "SELECT * FROM @.claims_write($1, $2, $3, $4, $5, $6, $7, $8, $9, $10,"     \
@@ -174,9 +175,10 @@ bool pgdb_late(const struct pgdb *db);
 enum { PG_ROUNDS_MIN = 3 }; /* before it is: one slow round is not a race that was lost */
 int64_t pgdb_now_ms(void);  /* monotonic */
 
-/* One statement, one transaction, one round trip. */
+/* One statement that changes nothing, one transaction, one round trip, with time-outs: what nobody waits
+ * for any more does not stay behind in the server. */
 int pgdb_query(struct pgdb *db, struct pg_statement *statement, struct err *reterr);
-/* ... that changes nothing: a connection that turns out to be stale costs one more try. */
+/* The same; a connection that turns out to be stale costs one more try. */
 int pgdb_read(struct pgdb *db, struct pg_statement *statement, struct err *reterr);
 
 /* Several statements in one transaction, one round trip, with time-outs, committed durably. */

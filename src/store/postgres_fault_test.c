@@ -1,6 +1,6 @@
 /* postgres_fault_test.c - what the postgres store says when the server fails it: each failure is
  * made by a real one, at the moment that matters. */
-#include "store/store.h"
+#include "store/postgres_db.h"
 
 #include "tests/support/ledger.h"
 
@@ -228,6 +228,113 @@ Test(postgres_fault, row_that_somebody_keeps_locked_is_refused_in_time_and_alone
 }
 
 /* ---- one op of many ---- */
+
+/* Sessions of this room that wait for a lock. */
+static long long waiting(void)
+{
+    ledger_sql(&ledger, "SELECT pg_stat_clear_snapshot()"); /* the admin is in a transaction */
+    return atoll(ledger_sql(&ledger,
+                            "SELECT count(*) FROM pg_stat_activity"
+                            " WHERE wait_event_type = 'Lock' AND query LIKE '%%%s%%'",
+                            ledger.room.name));
+}
+
+static void expect_locked_out(struct store *s, enum verb verb)
+{
+    struct op *op = ledger_op(verb, "k", 0, NULL);
+    op->limit = 10;
+    ledger_exec(s, &op, 1);
+    cr_expect(op->err.code == ERR_UNAVAILABLE, "%d %s", op->err.code, op->err.text);
+    cr_expect(strstr(op->err.text, "lock timeout"), "%s", op->err.text);
+    op_free(op);
+}
+
+/* Who gives up and goes leaves a session that waits until the lock is gone, if nothing ends it: a daemon
+ * whose table was rebuilt (VACUUM FULL, ALTER TABLE) filled max_connections with them. */
+static void read_locked_table(enum server server)
+{
+    static const enum verb reads[] = { VERB_PEEK, VERB_SCAN, VERB_STATS, VERB_PEEK, VERB_PING };
+    ledger_fini(&ledger);
+    ledger_init(&ledger, server);
+    struct store *s = ledger_open(&ledger, named("&timeout_ms=1000"));
+    for (uint8_t i = 0; i < 5; i++) ledger_do(s, VERB_PEEK, "k", i, NULL); /* prepared by now */
+    ledger_sql(&ledger, "BEGIN; LOCK TABLE claims, meta, runs IN ACCESS EXCLUSIVE MODE");
+    int64_t began_ms = now_ms();
+    for (size_t i = 0; i < sizeof reads / sizeof reads[0]; i++) expect_locked_out(s, reads[i]);
+    cr_expect(now_ms() - began_ms < 5000, "%lld ms", (long long)(now_ms() - began_ms));
+    cr_expect_eq(waiting(), 0);
+    ledger_sql(&ledger, "COMMIT");
+    cr_expect_eq(ledger_do(s, VERB_PEEK, "k", 0, NULL).outcome, OUTCOME_ABSENT);
+    store_close(s);
+}
+
+Test(postgres_fault, reads_of_a_locked_table_are_ended_by_the_server)
+{
+    read_locked_table(SERVER_POSTGRES);
+}
+
+Test(postgres_fault, reads_of_a_locked_table_are_ended_behind_a_pooler)
+{
+    read_locked_table(SERVER_PGBOUNCER);
+}
+
+static void expect_setting(struct pgdb *db, const char *name, const char *want)
+{
+    char sql[64];
+    snprintf(sql, sizeof sql, "SHOW %s", name);
+    PGresult *result = PQexec(db->conn, sql);
+    cr_assert_eq(PQresultStatus(result), PGRES_TUPLES_OK, "%s", PQerrorMessage(db->conn));
+    cr_expect_str_eq(PQgetvalue(result, 0, 0), want);
+    PQclear(result);
+}
+
+static void open_db(struct pgdb *db)
+{
+    struct err err;
+    const char *rest = strchr(ledger_url(&ledger, named("&timeout_ms=1000")), ':') + 1;
+    cr_assert_eq(postgres_options_parse(rest, &db->options, &err), 0, "%s", err.text);
+    cr_assert_eq(pgdb_open(db, ledger.world.env.rng, &err), 0, "%s", err.text);
+}
+
+/* A statement that names the table waits for it already when it is prepared, which is done when it is
+ * used often. */
+Test(postgres_fault, read_that_is_prepared_while_the_table_is_locked_is_ended_too)
+{
+    struct pgdb db = { .conn = NULL };
+    struct err err;
+    struct pg_statement ask = { PGSQL_VERSION };
+    store_close(ledger_open(&ledger, ""));
+    open_db(&db);
+    ledger_sql(&ledger, "BEGIN; LOCK TABLE versions IN ACCESS EXCLUSIVE MODE");
+    for (int i = 0; i < 6; i++) {
+        cr_expect_eq(pgdb_query(&db, &ask, &err), ERR_UNAVAILABLE);
+        cr_expect(strstr(err.text, "lock timeout"), "%s", err.text);
+        cr_expect(db.failed == PG_REFUSED && !db.unnamed);
+    }
+    cr_expect_eq(waiting(), 0);
+    ledger_sql(&ledger, "COMMIT");
+    cr_assert_eq(pgdb_query(&db, &ask, &err), 0, "%s", err.text);
+    cr_expect(db.prepared[PGSQL_VERSION]);
+    PQclear(ask.result);
+    pgdb_close(&db);
+}
+
+/* Behind a pooler the session is somebody else's next. */
+Test(postgres_fault, limits_of_a_read_do_not_stay_with_the_session)
+{
+    struct pgdb db = { .conn = NULL };
+    struct err err;
+    struct pg_statement ask = { PGSQL_VERSION };
+    store_close(ledger_open(&ledger, ""));
+    open_db(&db);
+    for (int i = 0; i < 6; i++) {
+        cr_assert_eq(pgdb_query(&db, &ask, &err), 0, "%s", err.text);
+        PQclear(ask.result);
+        expect_setting(&db, "lock_timeout", "0");
+        expect_setting(&db, "statement_timeout", "0");
+    }
+    pgdb_close(&db);
+}
 
 Test(postgres_fault, op_that_poisons_a_batch_fails_alone)
 {

@@ -2,7 +2,8 @@
  *
  * Guarantees: however many processes start at once, each step is made once (a lock that ends
  * with the transaction, so that it works behind a pooler, too); all missing steps in one
- * transaction; a schema that is newer than this program is left alone and refused. The steps
+ * transaction; a schema that is newer than this program, also one that became so while it waited, is left
+ * alone and refused. The steps
  * are the files in postgres/, which are plain SQL and may be run again. To change the schema:
  * add a file. Never change one that was released. */
 #include "base/buf.h"
@@ -50,16 +51,32 @@ static int version_check(const struct pgdb *db, int64_t version, struct err *ret
                    db->options.schema, (long long)version, VERSION);
 }
 
-/* Everything from `version` on, as psql takes it, too. */
+/* Asked with the lock held: a newer program may have been at it while this one waited, and its functions
+ * must not be replaced by ours. */
+static void guard_write(struct buf *script, const char *schema)
+{
+    buf_printf(script,
+               "DO $$ BEGIN\n"
+               "    IF to_regclass('versions') IS NULL THEN RETURN; END IF;\n"
+               "    IF (SELECT max(version) FROM versions) > %d THEN\n"
+               "        RAISE EXCEPTION 'schema \"%s\" is newer than this script';\n"
+               "    END IF;\n"
+               "END $$;\n",
+               VERSION, schema);
+}
+
+/* Everything from `version` on, as psql takes it, too. Read committed: what others did until the lock
+ * was ours is seen behind it. */
 static void script_write(struct buf *script, const char *schema, size_t version)
 {
     buf_printf(script,
-               "BEGIN;\n"
+               "BEGIN ISOLATION LEVEL READ COMMITTED;\n"
                "SET LOCAL client_min_messages = warning;\n"
                "SELECT pg_advisory_xact_lock(hashtext('once migrate %s'));\n"
                "CREATE SCHEMA IF NOT EXISTS %s;\n"
                "SET LOCAL search_path = %s;\n",
                schema, schema, schema);
+    guard_write(script, schema);
     for (size_t i = version; i < VERSION; i++) buf_printf(script, "\n%s", migrations[i].sql);
     buf_add(script, bytes_str("\nCOMMIT;\n"));
     buf_byte(script, '\0');
@@ -92,7 +109,18 @@ static int explain(const struct pgdb *db, int64_t version, const struct err *cau
                    cause ? cause->text : "");
 }
 
-/* The version is asked for before and after: what others did in between is fine. */
+/* Why it could not be changed: somebody else has, or what the server said. */
+static int unchanged(struct pgdb *db, int64_t before, const struct err *cause,
+                     struct err *reterr)
+{
+    int64_t now = 0;
+    int r = version_read(db, &now, reterr);
+    if (!r) r = version_check(db, now, reterr);
+    return r == ERR_VERSION ? r : explain(db, before, cause, reterr);
+}
+
+/* The version is asked for before and after: what others did in between is fine, unless it is newer
+ * than what is known here. */
 static int settle(struct pgdb *db, bool may_change, int64_t *ret_before, struct err *reterr)
 {
     int64_t before = 0, after = 0;
@@ -103,7 +131,7 @@ static int settle(struct pgdb *db, bool may_change, int64_t *ret_before, struct 
     if (before == VERSION) return 0;
     if (!may_change) return explain(db, before, NULL, reterr);
     struct err cause;
-    if (script_run(db, (size_t)before, &cause)) return explain(db, before, &cause, reterr);
+    if (script_run(db, (size_t)before, &cause)) return unchanged(db, before, &cause, reterr);
     r = version_read(db, &after, reterr);
     return r ? r : version_check(db, after, reterr);
 }

@@ -358,6 +358,33 @@ Test(postgres_schema, newer_one_is_refused)
     cr_assert(strstr(err.text, "99") != NULL, "%s", err.text);
 }
 
+/* A program of today waits for one of tomorrow, which is making its schema: it must not put its own
+ * functions in the place of newer ones, whatever it says afterwards. */
+Test(postgres_schema, newer_one_that_appears_while_this_one_waits_is_left_alone)
+{
+    struct err err;
+    cr_assert(open_code("", &err) == 0);
+    ledger_sql(&ledger, "DELETE FROM versions");
+    ledger_sql(&ledger, "BEGIN; SELECT pg_advisory_xact_lock(hashtext('once migrate %s'))",
+               ledger.room.name);
+    pid_t child = fork();
+    if (child == 0) {
+        int r = open_code("", &err);
+        _exit(r == ERR_VERSION && strstr(err.text, "99") ? 0 : 1);
+    }
+    ledger_until(&ledger, "SELECT count(*) = 1 FROM pg_locks AS theirs JOIN pg_locks AS ours"
+                          " USING (locktype, database, classid, objid, objsubid)"
+                          " WHERE locktype = 'advisory' AND NOT theirs.granted"
+                          " AND ours.pid = pg_backend_pid()");
+    ledger_sql(&ledger, "CREATE OR REPLACE FUNCTION clock_ms() RETURNS bigint LANGUAGE sql"
+                        " AS 'SELECT 99::bigint';"
+                        "INSERT INTO versions VALUES (1), (2), (99); COMMIT");
+    int status;
+    cr_assert(waitpid(child, &status, 0) == child);
+    cr_expect(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    cr_expect_eq(ledger_number(&ledger, "SELECT clock_ms()"), 99);
+}
+
 Test(postgres_schema, missing_one_is_refused_if_it_may_not_be_made)
 {
     struct err err;
