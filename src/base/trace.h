@@ -21,6 +21,7 @@
     X(TRACE_FORGOT, "forgot", "outcome")                                                       \
     X(TRACE_SWEPT, "swept", "records removed")                                                 \
     X(TRACE_MARKERS_SWEPT, "markers_swept", "markers removed")                                 \
+    X(TRACE_MARKERS_FAILED, "markers_failed", "how many the sweep had been asked for")         \
     X(TRACE_CLOSED, "closed", "a connection: its number")                                      \
     X(TRACE_DROPPED, "dropped", "the same, of one that was too slow or too much")              \
     X(TRACE_LOGIN_FAILED, "login_failed", "how many have, so far")                             \
@@ -37,7 +38,8 @@ struct trace_event {
     enum trace_kind kind;
     struct bytes scope, key; /* empty where it is about no key */
     int64_t number;
-    const char *text; /* static: a verb, an outcome, a state; may be NULL */
+    const char *
+        text; /* a verb, an outcome, a state, what went wrong; may be NULL. Until emit() returns */
 };
 
 struct trace {
