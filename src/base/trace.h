@@ -21,6 +21,7 @@
     X(TRACE_FORGOT, "forgot", "outcome")                                                       \
     X(TRACE_SWEPT, "swept", "records removed")                                                 \
     X(TRACE_MARKERS_SWEPT, "markers_swept", "markers removed")                                 \
+    X(TRACE_MARKERS_FAILED, "markers_failed", "how many the sweep had been asked for")         \
     X(TRACE_CLOSED, "closed", "a connection: its number")                                      \
     X(TRACE_DROPPED, "dropped", "the same, of one that was too slow or too much")              \
     X(TRACE_LOGIN_FAILED, "login_failed", "how many have, so far")                             \

@@ -226,6 +226,7 @@ static const struct {
     [TRACE_FORGOT] = { LOG_INFO, NULL, "outcome" },
     [TRACE_SWEPT] = { LOG_DEBUG, "records", NULL },
     [TRACE_MARKERS_SWEPT] = { LOG_DEBUG, "markers", NULL },
+    [TRACE_MARKERS_FAILED] = { LOG_WARN, "batch", "error" },
     [TRACE_CLOSED] = { LOG_DEBUG, "connection", "reason" },
     [TRACE_DROPPED] = { LOG_WARN, "connection", "reason" },
     [TRACE_LOGIN_FAILED] = { LOG_WARN, "failures", NULL },

@@ -24,6 +24,7 @@ struct engine {
     struct map held; /* by owner token */
     struct timer sweep_timer, markers_timer;
     size_t markers_batch;                  /* so many are to be deleted at once */
+    bool markers_failed;                   /* the last batch: look how old they get */
     struct runs *runs;                     /* see runs_internal.h */
     struct list mutations, mutations_told; /* struct mutation_call */
     struct task tell_mutations;

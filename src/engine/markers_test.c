@@ -14,13 +14,26 @@ struct ledger {
     struct store base;
     bool installed;
     size_t expired;
-    size_t asked[64], ask_count; /* limits, in order */
+    int64_t oldest_ms;
+    size_t fits;                  /* more than so many at once take too long; 0: nothing does */
+    size_t asked[256], ask_count; /* limits, in order */
 };
 
 static struct world world;
 static struct ledger ledger;
 static struct store *store;
 static struct engine *engine;
+static unsigned failures; /* told of */
+
+static void hear(void *ctx, const struct trace_event *event)
+{
+    (void)ctx;
+    if (event->kind != TRACE_MARKERS_FAILED) return;
+    failures++;
+    cr_assert(event->text && event->detail && *event->detail, "what went wrong");
+}
+
+static const struct trace trace = { .emit = hear };
 
 static void ledger_exec(struct store *s, struct op **ops, size_t count)
 {
@@ -30,10 +43,15 @@ static void ledger_exec(struct store *s, struct op **ops, size_t count)
         op_clear_answer(op);
         op->out.outcome = OUTCOME_OK;
         if (op->verb != VERB_MARKERS_SWEEP) continue;
-        if (l->ask_count < 64) l->asked[l->ask_count++] = op->limit;
+        if (l->ask_count < 256) l->asked[l->ask_count++] = op->limit;
         if (!l->installed) continue;
         op->markers = (struct marker_stats){ .installed = true, .ttl_ms = 1000 };
-        op->markers.oldest_ms = l->expired ? 1234 : 0;
+        op->markers.oldest_ms = l->expired ? l->oldest_ms : 0;
+        if (l->fits && op->limit > l->fits) {
+            op->markers.fits = op->limit / 2;
+            op->markers.more = true;
+            continue;
+        }
         op->count = l->expired < op->limit ? l->expired : op->limit;
         l->expired -= op->count;
         op->markers.more = op->limit && op->count == op->limit;
@@ -57,8 +75,10 @@ static void start(int64_t markers_ms, unsigned caps)
     config.sweep_ms = 0;
     config.markers_ms = markers_ms;
     world_init(&world, 1);
+    world.env.trace = &trace;
     ledger = (struct ledger){
-        .base = { .class = &ledger_class, .caps = CAP_CLAIMS | caps, .loop = &world.loop }
+        .base = { .class = &ledger_class, .caps = CAP_CLAIMS | caps, .loop = &world.loop },
+        .oldest_ms = 1234,
     };
     cr_assert(direct_open(&ledger.base, &world.env, &direct, &err) == 0);
     store = faulty_open(direct, &world.env);
@@ -145,18 +165,56 @@ Test(markers, of_zero_is_never)
     cr_assert(asked() == 0);
 }
 
-Test(markers, after_a_failure_are_swept_in_small_batches_that_grow)
+/* It is told of, how old they get is still known, and then half as many are tried. */
+Test(markers, that_cannot_be_swept_are_told_of_and_looked_at)
 {
     start(5000, CAP_MARKERS);
     ledger.installed = true;
     world_advance(&world, 5000);
     faulty_set(store, VERB_MARKERS_SWEEP, FAULT_REFUSE, 1);
     ledger.expired = 1000000;
+    ledger.oldest_ms = 77000;
     ledger.ask_count = 0;
+    world_advance(&world, 5000);
+    cr_assert(failures == 1 && ledger.ask_count == 1 && ledger.asked[0] == 0);
+    cr_assert(engine_stats(engine).markers_oldest_ms == 77000);
     world_advance(&world, 60000);
-    cr_assert(ledger.asked[0] == 1000 && ledger.asked[1] == 2000 && ledger.asked[2] == 4000);
-    cr_assert(ledger.asked[5] == 32000 && ledger.asked[6] == BATCH && ledger.asked[7] == BATCH);
-    cr_assert(engine_stats(engine).markers_swept == 1000000);
+    cr_assert(ledger.asked[1] == BATCH / 2 && ledger.asked[2] == BATCH / 2 + 500);
+    cr_assert(engine_stats(engine).markers_swept == 1000000 && failures == 1);
+}
+
+Test(markers, of_a_ledger_that_is_away_are_looked_for_after_a_longer_pause)
+{
+    start(5000, CAP_MARKERS);
+    ledger.installed = true;
+    world_advance(&world, 5000);
+    faulty_set(store, VERB_MARKERS_SWEEP, FAULT_REFUSE, 2);
+    ledger.ask_count = 0;
+    unsigned before = asked();
+    world_advance(&world, 14000);
+    cr_assert(failures == 2 && asked() - before == 2);
+    world_advance(&world, 30000);
+    cr_assert(ledger.asked[0] == BATCH / 2, "the pause was instead of a second look");
+}
+
+Test(markers, that_are_too_many_at_once_are_swept_by_halves_that_grow_slowly)
+{
+    start(5000, CAP_MARKERS);
+    ledger.installed = true;
+    world_advance(&world, 5000);
+    ledger.fits = 13400;
+    ledger.expired = 100000;
+    ledger.ask_count = 0;
+    world_advance(&world, 5000);
+    cr_assert(ledger.asked[0] == BATCH && ledger.asked[1] == 25000 && ledger.asked[2] == 12500);
+    cr_assert(ledger.asked[3] == 13000 && ledger.asked[4] == 13500 && ledger.asked[5] == 6750);
+    cr_assert(engine_stats(engine).markers_swept == 100000 && failures == 0);
+    ledger.fits = 0;
+    ledger.expired = 5000000;
+    ledger.ask_count = 0;
+    world_advance(&world, 5000);
+    cr_assert(ledger.asked[ledger.ask_count - 1] == BATCH, "it grows to what it was");
+    cr_assert(engine_stats(engine).markers_swept == 5100000);
 }
 
 Test(markers, sweep_in_flight_at_stop_comes_back_quietly)

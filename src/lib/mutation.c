@@ -121,12 +121,18 @@ static void answer_found(struct mutate *m, struct once_mutation_answer *ret)
     answer_value(ret, m->found.kept, blob_bytes(m->found.kept));
 }
 
+static int own(struct mutate *m, struct err *reterr)
+{
+    return m->class->own ? m->class->own(m->db, &m->marker, reterr) : 0;
+}
+
 int once_mutation_begin(struct once_db db, const struct once_mutation *in,
                         struct once_mutation_answer *ret_answer)
 {
     struct mutate m;
     struct err err = { 0 };
     int r = take_checked(db, in, &m, &err);
+    if (!r) r = own(&m, &err);
     if (!r) r = m.class->begin(m.db, &m.marker, &m.found, &err);
     if (r) return answer_fail(ret_answer, &err);
     answer_found(&m, ret_answer);
@@ -147,7 +153,8 @@ int once_mutation_finish(struct once_db db, const struct once_mutation *in,
     struct err err = { 0 };
     int r = take_checked(db, in, &m, &err);
     if (!r) r = check_outcome(outcome, &err);
-    if (!r) r = m.class->finish(m.db, &m.marker.mutation, api_view(outcome), &err);
+    if (!r) r = own(&m, &err);
+    if (!r) r = m.class->finish(m.db, &m.marker, api_view(outcome), &err);
     return r ? api_fail(reterr, &err) : 0;
 }
 
@@ -355,7 +362,8 @@ static bool enter(struct mutate *m, struct once_mutation_answer *ret, int *ret_c
     if (!r) r = m->class->open(m->db, m->marker.lock_ms, &m->found, &m->err);
     bool opened = !r && m->found.outcome == OUTCOME_OK;
     if (opened && m->internal) return true;
-    if (opened) r = m->class->begin(m->db, &m->marker, &m->found, &m->err);
+    if (opened) r = own(m, &m->err);
+    if (opened && !r) r = m->class->begin(m->db, &m->marker, &m->found, &m->err);
     if (!r && m->found.outcome == OUTCOME_CLAIMED) return true;
     if (opened)
         undo(m);
@@ -381,7 +389,7 @@ static enum fate not_open(struct mutate *m, struct once_mutation_answer *ret, in
 static bool finish(struct mutate *m, struct once_bytes response)
 {
     if (m->internal || !response.len || response.len > MUTATION_OUTCOME_BYTES_MAX) return true;
-    return m->class->finish(m->db, &m->marker.mutation, api_view(response), &m->err) == 0;
+    return m->class->finish(m->db, &m->marker, api_view(response), &m->err) == 0;
 }
 
 static enum fate carry_out(struct mutate *m, once_mutation_fn *fn, void *ctx,

@@ -261,6 +261,116 @@ Test(mutate, in_the_callers_own_transaction)
     cr_assert_eq(once_mutation_finish(on, &in, once_bytes(longest, 8193), &error), ONCE_ELIMIT);
 }
 
+/* ---- whose marker it is ---- */
+
+static int begun(sqlite3 *on, const char *request)
+{
+    struct once_mutation in = of(request);
+    struct once_mutation_answer a;
+    int r = once_mutation_begin((struct once_db){ .sqlite = on }, &in, &a);
+    int outcome = r ? r : a.outcome;
+    once_mutation_answer_clear(&a);
+    return outcome;
+}
+
+static int finishes(sqlite3 *on, const char *request, const char *outcome)
+{
+    struct once_mutation in = of(request);
+    struct once_error error;
+    return once_mutation_finish((struct once_db){ .sqlite = on }, &in, once_str(outcome),
+                                &error);
+}
+
+static void committed(sqlite3 *on, const char *request, const char *outcome)
+{
+    sql(on, "BEGIN IMMEDIATE");
+    cr_assert_eq(begun(on, request), ONCE_CLAIMED);
+    if (outcome) cr_assert_eq(finishes(on, request, outcome), 0);
+    sql(on, "COMMIT");
+}
+
+static void only_its_own_transaction_finishes(void)
+{
+    sqlite3 *third;
+    committed(db, "own", "kept");
+    committed(db, "bare", NULL);
+    cr_assert_eq(sqlite3_open(path, &third), SQLITE_OK);
+    sqlite3 *on[] = { db, other, third };
+    for (size_t i = 0; i < 3; i++) {
+        sql(on[i], "BEGIN IMMEDIATE");
+        cr_assert_eq(finishes(on[i], "own", "changed"), ONCE_EINVAL, "%zu", i);
+        cr_assert_eq(finishes(on[i], "bare", "changed"), ONCE_EINVAL, "%zu", i);
+        cr_assert_eq(finishes(on[i], "none", "changed"), ONCE_EINVAL, "%zu", i);
+        sql(on[i], "COMMIT");
+    }
+    sqlite3_close(third);
+    cr_assert_eq(count("SELECT outcome = x'6b657074' FROM once_mutations "
+                       "WHERE request_id = 'own'"),
+                 1);
+    cr_assert_eq(count("SELECT outcome IS NULL FROM once_mutations WHERE request_id = 'bare'"),
+                 1);
+}
+
+Test(mutate, only_the_transaction_that_has_begun_it_finishes_it)
+{
+    only_its_own_transaction_finishes();
+}
+
+Test(mutate, only_the_transaction_that_has_begun_it_finishes_it_also_with_a_wal)
+{
+    sql(db, "PRAGMA journal_mode = WAL");
+    only_its_own_transaction_finishes();
+}
+
+Test(mutate, finished_again_before_the_commit_is_what_was_said_last)
+{
+    sql(db, "BEGIN IMMEDIATE");
+    cr_assert_eq(begun(db, "a"), ONCE_CLAIMED);
+    cr_assert_eq(begun(db, "b"), ONCE_CLAIMED, "two in one transaction");
+    cr_assert_eq(finishes(db, "a", "x"), 0);
+    cr_assert_eq(finishes(db, "a", "y"), 0);
+    sql(db, "SAVEPOINT s");
+    cr_assert_eq(begun(db, "c"), ONCE_CLAIMED);
+    sql(db, "ROLLBACK TO s");
+    cr_assert_eq(finishes(db, "c", "x"), ONCE_EINVAL);
+    cr_assert_eq(finishes(db, "b", "z"), 0);
+    sql(db, "COMMIT");
+    cr_assert_eq(count("SELECT count(*) FROM once_mutations WHERE outcome IN (x'79', x'7a')"),
+                 2);
+}
+
+/* As PostgreSQL says it: that is a mistake, and not a duplicate. */
+Test(mutate, begun_twice_in_one_transaction_is_a_mistake)
+{
+    sql(db, "BEGIN IMMEDIATE");
+    cr_assert_eq(begun(db, "twice"), ONCE_CLAIMED);
+    cr_assert_eq(begun(db, "twice"), ONCE_EINVAL);
+    sql(db, "ROLLBACK; BEGIN IMMEDIATE");
+    cr_assert_eq(begun(db, "twice"), ONCE_CLAIMED);
+    sql(db, "COMMIT; BEGIN IMMEDIATE");
+    cr_assert_eq(begun(db, "twice"), ONCE_ALREADY_DONE);
+    sql(db, "ROLLBACK");
+}
+
+static int finish_by_itself(void *ctx, struct once_db on, struct once_bytes *ret_response)
+{
+    cr_assert_eq(finishes(on.sqlite, ctx, "by itself"), 0);
+    *ret_response = once_str("");
+    return 0;
+}
+
+Test(mutate, a_function_may_finish_what_was_begun_for_it)
+{
+    struct once_mutation in = of("itself");
+    struct once_mutation_answer a;
+    struct work w = { 0 };
+    cr_assert_eq(once_mutate(NULL, (struct once_db){ .sqlite = db }, &in, finish_by_itself,
+                             "itself", &a),
+                 0, "%s", a.error.text);
+    once_mutation_answer_clear(&a);
+    mutates(NULL, &in, &w, ONCE_ALREADY_DONE, "by itself", 0);
+}
+
 Test(mutate, what_is_wrong_is_said_before_anything_happens)
 {
     struct once_mutation in = of("r");

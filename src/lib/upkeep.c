@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-enum { LIST_PAGE = 256, SWEEP_PAGE = 1000, MARKERS_PAGE = 50000 };
+enum { LIST_PAGE = 256, SWEEP_PAGE = 1000 };
 
 /* A blocked call that takes what it needs from the op before the op goes away. */
 struct asking {
@@ -163,10 +163,11 @@ int once_sweep_markers(struct once *o, uint64_t at_most, uint64_t *ret_removed,
                        struct once_error *reterr)
 {
     uint64_t removed = 0;
+    size_t page = MARKERS_BATCH_MAX;
     for (bool more = true; more && removed < at_most;) {
         struct swept s;
-        uint64_t left = at_most - removed;
-        int r = ask_markers(o, left < MARKERS_PAGE ? (size_t)left : MARKERS_PAGE, &s, reterr);
+        if (page > at_most - removed) page = (size_t)(at_most - removed);
+        int r = ask_markers(o, page, &s, reterr);
         if (r) return r;
         if (!s.markers.installed) {
             struct err err;
@@ -176,6 +177,7 @@ int once_sweep_markers(struct once *o, uint64_t at_most, uint64_t *ret_removed,
         }
         removed += s.count;
         more = s.markers.more;
+        page = markers_batch_next(page, &s.markers);
     }
     if (ret_removed) *ret_removed = removed;
     return 0;

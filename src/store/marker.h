@@ -24,7 +24,7 @@ struct marker_db {
     struct sqlite3_stmt *undo; /* by prepare(): a ROLLBACK that needs no memory any more */
 };
 
-enum { MARKER_ATTEMPT_BYTES = 16 };
+enum { MARKER_ATTEMPT_BYTES = 16, MARKER_OWN_BYTES = 8 };
 
 struct marker {
     struct mutation mutation;
@@ -52,10 +52,13 @@ struct marker_class {
     /* Begins one. OK, or IN_PROGRESS: the database has another one. */
     int (*open)(struct marker_db db, int64_t lock_ms, struct marker_found *ret,
                 struct err *reterr);
+    /* Before begin() and finish(): makes the first MARKER_OWN_BYTES of the attempt those of the
+     * transaction that is open. NULL: the database knows what it has written itself. */
+    int (*own)(struct marker_db db, struct marker *m, struct err *reterr);
     int (*begin)(struct marker_db db, const struct marker *m, struct marker_found *ret,
                  struct err *reterr);
-    /* What duplicates are told. */
-    int (*finish)(struct marker_db db, const struct mutation *m, struct bytes outcome,
+    /* What duplicates are told: only by the transaction that has begun it. */
+    int (*finish)(struct marker_db db, const struct marker *m, struct bytes outcome,
                   struct err *reterr);
     /* 0: committed. ERR_AMBIGUOUS: nobody knows. Any other error: it was rolled back. */
     int (*commit)(struct marker_db db, int64_t lock_ms, struct err *reterr);

@@ -71,7 +71,8 @@ static int code_of(struct pg_conn *pg, const char *state)
     if (is_state(state, "42883") || is_state(state, "42P01")) return ERR_UNSUPPORTED;
     if (is_state(state, "08") || is_state(state, "53") || is_state(state, "57"))
         return ERR_UNAVAILABLE;
-    if (is_state(state, "25006")) return ERR_UNAVAILABLE; /* a standby */
+    /* A standby: it cannot write, and has no position to write at, which the epoch is made of. */
+    if (is_state(state, "25006") || is_state(state, "55000")) return ERR_UNAVAILABLE;
     return ERR_INVALID;
 }
 
@@ -219,11 +220,11 @@ static int begin(struct marker_db db, const struct marker *m, struct marker_foun
     return 0;
 }
 
-static int finish(struct marker_db db, const struct mutation *m, struct bytes outcome,
+static int finish(struct marker_db db, const struct marker *m, struct bytes outcome,
                   struct err *reterr)
 {
     struct params p = { 0 };
-    add_request(&p, m);
+    add_request(&p, &m->mutation);
     add_binary(&p, outcome);
     PGresult *r =
         ask(db.pg, "SELECT once_mutation_finish($1::text, $2::text, $3::bytea)", &p, 0);

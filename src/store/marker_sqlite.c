@@ -1,7 +1,11 @@
 /* marker_sqlite.c - markers in an SQLite file, by the statements of markers/sqlite.sql; see marker.h.
  *
  * A file has one writer at a time, so whoever is undecided is in the way of everybody: that is
- * IN_PROGRESS, after lock_ms and whatever the caller's own busy handler adds to it. */
+ * IN_PROGRESS, after lock_ms and whatever the caller's own busy handler adds to it.
+ *
+ * SQLite has no name for a transaction, so the first bytes of an attempt are one: random ones of the
+ * connection, which an SQL function of ours keeps for it, and the data version of its file, which
+ * every commit changes. A marker that has both was written by the transaction that is open. */
 #include "store/marker.h"
 
 #include "base/clock.h"
@@ -21,10 +25,15 @@
 #define LOOK_SQL                                                                               \
     "SELECT attempt, method, fingerprint, outcome FROM once_mutations"                         \
     " WHERE user_id = ?1 AND request_id = ?2"
-#define FINISH_SQL                                                                             \
-    "UPDATE once_mutations SET outcome = ?3 WHERE user_id = ?1 AND request_id = ?2"
+#define OURS " WHERE user_id = ?1 AND request_id = ?2 AND substr(attempt, 1, 8) = ?3"
+#define OURS_SQL "SELECT 1 FROM once_mutations" OURS
+#define FINISH_SQL "UPDATE once_mutations SET outcome = ?4" OURS
+#define SESSION "once_mutation_session"
 
-enum { PAUSE_US_FIRST = 500, PAUSE_US_MAX = 20000 };
+enum { PAUSE_US_FIRST = 500, PAUSE_US_MAX = 20000, SESSION_BYTES = 4 };
+
+_Static_assert(MARKER_OWN_BYTES == 8, "as OURS says");
+_Static_assert(SESSION_BYTES + sizeof(unsigned) == MARKER_OWN_BYTES, "session, version");
 
 /* ---- statements ---- */
 
@@ -147,6 +156,72 @@ static int commit(struct marker_db db, int64_t lock_ms, struct err *reterr)
     return reterr->code;
 }
 
+/* ---- whose marker it is ---- */
+
+static void tell_session(sqlite3_context *ctx, int count, sqlite3_value **values)
+{
+    (void)count, (void)values;
+    sqlite3_result_blob(ctx, sqlite3_user_data(ctx), SESSION_BYTES, SQLITE_TRANSIENT);
+}
+
+/* It ends with the connection; no transaction undoes it. */
+static int session_make(struct sqlite3 *db, const uint8_t *random, struct err *reterr)
+{
+    void *session = sqlite3_malloc(SESSION_BYTES);
+    if (!session) return err_set(reterr, ERR_NOMEM, "out of memory");
+    memcpy(session, random, SESSION_BYTES);
+    int code = sqlite3_create_function_v2(db, SESSION, 0, SQLITE_UTF8 | SQLITE_DIRECTONLY,
+                                          session, tell_session, NULL, NULL, sqlite3_free);
+    return code == SQLITE_OK ? 0 : fail(db, reterr);
+}
+
+/* The one that the connection has; the first time, what is there becomes it. */
+static int session_take(struct sqlite3 *db, uint8_t *session, struct err *reterr)
+{
+    sqlite3_stmt *s = NULL;
+    int code = sqlite3_prepare_v2(db, "SELECT " SESSION "()", -1, &s, NULL), r = 0;
+    if (code == SQLITE_ERROR) return session_make(db, session, reterr); /* no such function */
+    if (code == SQLITE_OK && sqlite3_step(s) == SQLITE_ROW)
+        memcpy(session, sqlite3_column_blob(s, 0), SESSION_BYTES);
+    else
+        r = fail(db, reterr);
+    sqlite3_finalize(s);
+    return r;
+}
+
+static int own(struct marker_db db, struct marker *m, struct err *reterr)
+{
+    unsigned version = 0;
+    int r = session_take(db.sqlite, m->attempt, reterr);
+    if (r) return r;
+    sqlite3_file_control(db.sqlite, "main", SQLITE_FCNTL_DATA_VERSION, &version);
+    memcpy(m->attempt + SESSION_BYTES, &version, sizeof version);
+    return 0;
+}
+
+/* NULL: it cannot be prepared, and that is told. */
+static sqlite3_stmt *prepare_ours(struct sqlite3 *db, const char *sql, const struct marker *m,
+                                  struct err *reterr)
+{
+    sqlite3_stmt *s = prepare(db, sql, &m->mutation, reterr);
+    if (s) bind(s, 3, bytes_of(m->attempt, MARKER_OWN_BYTES), false);
+    return s;
+}
+
+/* Has this transaction begun it? */
+static int refuse_ours(struct sqlite3 *db, const struct marker *m, struct err *reterr)
+{
+    sqlite3_stmt *s = prepare_ours(db, OURS_SQL, m, reterr);
+    if (!s) return reterr->code;
+    int code = sqlite3_step(s), r = 0;
+    if (code == SQLITE_ROW)
+        r = err_set(reterr, ERR_INVALID, "this transaction has begun this request already");
+    else if (code != SQLITE_DONE)
+        r = fail(db, reterr);
+    sqlite3_finalize(s);
+    return r;
+}
+
 /* ---- the marker ---- */
 
 /* What is there. False: nothing. */
@@ -196,15 +271,20 @@ static int begin(struct marker_db db, const struct marker *m, struct marker_foun
         r = fail(db.sqlite, reterr);
     }
     sqlite3_finalize(s);
+    if (r || ret->outcome != OUTCOME_ALREADY_DONE) return r;
+    r = refuse_ours(db.sqlite, m, reterr);
+    if (!r) return 0;
+    blob_unref(ret->kept);
+    ret->kept = NULL;
     return r;
 }
 
-static int finish(struct marker_db db, const struct mutation *m, struct bytes outcome,
+static int finish(struct marker_db db, const struct marker *m, struct bytes outcome,
                   struct err *reterr)
 {
-    sqlite3_stmt *s = prepare(db.sqlite, FINISH_SQL, m, reterr);
+    sqlite3_stmt *s = prepare_ours(db.sqlite, FINISH_SQL, m, reterr);
     if (!s) return reterr->code;
-    sqlite3_bind_blob(s, 3, outcome.data ? (const void *)outcome.data : "", (int)outcome.len,
+    sqlite3_bind_blob(s, 4, outcome.data ? (const void *)outcome.data : "", (int)outcome.len,
                       SQLITE_STATIC);
     int code = is_open(db) ? sqlite3_step(s) : SQLITE_DONE, r = 0;
     bool changed = is_open(db) && sqlite3_changes(db.sqlite) == 1;
@@ -243,6 +323,7 @@ const struct marker_class marker_sqlite = {
     .is_open = is_open,
     .has_failed = has_failed,
     .open = open_transaction,
+    .own = own,
     .begin = begin,
     .finish = finish,
     .commit = commit,

@@ -116,6 +116,14 @@ void op_clear_answer(struct op *op)
     scan_clear(&op->scan);
 }
 
+size_t markers_batch_next(size_t batch, const struct marker_stats *told)
+{
+    if (told->fits) return told->fits;
+    if (!told->more) return batch;
+    bool room = batch + MARKERS_BATCH_STEP < MARKERS_BATCH_MAX;
+    return room ? batch + MARKERS_BATCH_STEP : MARKERS_BATCH_MAX;
+}
+
 static struct fact *fact_room(struct op *op)
 {
     if (!op->facts) op->facts = calloc(1, sizeof *op->facts);

@@ -105,9 +105,15 @@ struct store_stats {
 struct marker_stats {
     bool installed;    /* false: the rest is 0 */
     bool more;         /* the sweep has left some that have expired, and may go on at once */
+    size_t fits;       /* so many were too much, and none was removed: ask for these; 0: no */
     int64_t ttl_ms;    /* how long a marker counts */
     int64_t oldest_ms; /* how long ago the oldest expired one did; 0: there is none */
 };
+
+/* How many the next sweep should ask for, after one that asked for `batch` and was told this: what
+ * fits, and then slowly more, up to MARKERS_BATCH_MAX. */
+enum { MARKERS_BATCH_MAX = 50000, MARKERS_BATCH_STEP = 500 };
+size_t markers_batch_next(size_t batch, const struct marker_stats *told);
 
 /* What a store says of itself, for people. */
 enum fact_level { FACT_OK, FACT_WARN, FACT_FAIL };

@@ -1,7 +1,8 @@
 /* postgres_markers.c - markers in the user's own PostgreSQL database: installing and sweeping them.
  *
  * Guarantees: nothing but reading one row of the catalog where markers are not installed; a sweep is
- * one transaction, which leaves alone what others have locked; installing is one transaction that
+ * one transaction, which leaves alone what others have locked, and says so if it was too much for the
+ * time it has; installing is one transaction that
  * many may make at once, never changes a table that is there, and says what it did. What markers are,
  * and what makes them right, is in markers/postgres.sql. */
 #include "base/buf.h"
@@ -12,7 +13,7 @@
 
 extern const char markers_postgres[]; /* markers/postgres.sql, made by tools/embed */
 
-enum { MARKERS_VERSION = 2, SCRIPT_BYTES_MAX = 1 << 20, SWEEP_MAX = 1000000 };
+enum { MARKERS_VERSION = 2, SCRIPT_BYTES_MAX = 1 << 20, SWEEP_MAX = 1000000, SWEEP_MIN = 10 };
 
 struct found {
     int64_t version; /* 0: there are none */
@@ -37,9 +38,8 @@ static int found_read(struct pgdb *db, struct found *ret_found, struct err *rete
 
 /* ---- sweeping ---- */
 
-static int sweep(struct pgdb *db, struct op *op, struct err *reterr)
+static int sweep(struct pgdb *db, struct op *op, int64_t limit, struct err *reterr)
 {
-    int64_t limit = op->limit < SWEEP_MAX ? (int64_t)op->limit : SWEEP_MAX;
     struct pg_params params = { .count = 0 };
     pg_param_number(&params, limit);
     struct pg_statement statements[] = { { PGSQL_MARKERS_LOOK },
@@ -58,6 +58,27 @@ static int sweep(struct pgdb *db, struct op *op, struct err *reterr)
     return 0;
 }
 
+/* Did the server give it up because of its time limit? One that waits for a lock is shorter. */
+static bool was_too_much(const struct pgdb *db, int64_t limit, int64_t took_ms)
+{
+    return db->failed == PG_BAD_OP && limit > SWEEP_MIN && took_ms > db->options.timeout_ms / 2;
+}
+
+/* On a slow database every batch of the same size would fail, and nothing would ever be removed. So half
+ * of it is not a failure, but the next thing to ask for. */
+static int sweep_or_less(struct pgdb *db, struct op *op, struct err *reterr)
+{
+    int64_t limit = op->limit < SWEEP_MAX ? (int64_t)op->limit : SWEEP_MAX;
+    int64_t from_ms = pgdb_now_ms();
+    int r = sweep(db, op, limit, reterr);
+    if (!r || !was_too_much(db, limit, pgdb_now_ms() - from_ms)) return r;
+    r = sweep(db, op, 0, reterr);
+    if (r) return r;
+    op->markers.fits = (size_t)limit / 2;
+    op->markers.more = true;
+    return 0;
+}
+
 int postgres_markers_sweep(struct pgdb *db, struct op *op, struct err *reterr)
 {
     struct pg_statement find = { PGSQL_MARKERS };
@@ -65,7 +86,7 @@ int postgres_markers_sweep(struct pgdb *db, struct op *op, struct err *reterr)
     if (r) return r;
     bool installed = pg_number(find.result, 0, 0) > 0;
     PQclear(find.result);
-    return installed ? sweep(db, op, reterr) : 0;
+    return installed ? sweep_or_less(db, op, reterr) : 0;
 }
 
 /* ---- installing ---- */

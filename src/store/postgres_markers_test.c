@@ -165,6 +165,27 @@ Test(postgres_markers, sweep_leaves_what_others_have_locked)
     store_close(s);
 }
 
+/* Deletes take two milliseconds each, a statement has 200. */
+Test(postgres_markers, sweep_that_takes_too_long_says_how_many_to_ask_for)
+{
+    char slow[96];
+    installed(60000, -1);
+    snprintf(slow, sizeof slow, "%s&timeout_ms=400ms", where);
+    struct store *s = ledger_open(&ledger, slow);
+    add(300, "70 seconds");
+    ledger_sql(&ledger, "CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS "
+                        "'BEGIN PERFORM pg_sleep(0.002); RETURN OLD; END'");
+    ledger_sql(&ledger, "CREATE TRIGGER slow BEFORE DELETE ON once_mutations FOR EACH ROW "
+                        "EXECUTE FUNCTION slow()");
+    struct result r = sweep(s, 300);
+    cr_assert(r.count == 0 && r.markers.fits == 150 && r.markers.more);
+    cr_assert(r.markers.oldest_ms >= 10000, "how old they get is still known");
+    for (size_t limit = 150; r.count == 0 && limit > 10; limit = r.markers.fits)
+        r = sweep(s, limit);
+    cr_assert(r.count > 0 && !r.markers.fits);
+    store_close(s);
+}
+
 /* ---- a connection of its own ---- */
 
 static long long connections(void)

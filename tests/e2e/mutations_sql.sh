@@ -485,6 +485,26 @@ until [ "$age" = 0 ] || [ $SECONDS -ge $end ]; do age=$(metric idempotency_oldes
 is "idempotency_oldest_expired_age_seconds" "$age" 0
 stop TERM 2>/dev/null
 
+# One that is too slow for full batches, and then one where sweeping is refused.
+old 400
+query "$direct" "CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(0.002); RETURN OLD; END'; CREATE TRIGGER slow BEFORE DELETE ON once_mutations FOR EACH ROW EXECUTE FUNCTION slow()"
+timeout $limit "$once" --ledger "$direct?timeout_ms=500ms" sweep --markers >out 2>err
+report $? "once sweep --markers, where a full batch takes too long"
+until_so "SELECT count(*) = 0 FROM once_mutations" # the last of them may be with the sweep that every process has
+report $? "... removes them all"
+query "$direct" "CREATE OR REPLACE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RAISE EXCEPTION ''not today''; END'"
+query "$direct" "INSERT INTO once_mutations (user_id, request_id, created_at) VALUES ('old', '1', clock_timestamp() - interval '2 hours')"
+: >err
+daemon_start --ledger "$direct" --listen 127.0.0.1:0 --resp off
+until_said 'event=markers_failed .*reason="[^"]*not today'
+report $? "a sweep that fails is in the log, with the reason"
+age=0 end=$((SECONDS + limit))
+until [ "${age%.*}" -ge 3600 ] || [ $SECONDS -ge $end ]; do age=$(metric idempotency_oldest_expired_age_seconds); done
+[ "${age%.*}" -ge 3600 ]
+report $? "... and how old they get is still known ($age)"
+stop TERM 2>/dev/null
+query "$direct" "DROP TRIGGER slow ON once_mutations"
+
 # ---- the epoch -----------------------------------------------------------------------------------
 
 like "the epoch has the timeline" "$epoch" "00000001-*-????????????????"

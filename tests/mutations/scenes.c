@@ -107,6 +107,7 @@ static const struct {
     { "COMMIT applied, its answer lost, and the marker's time over", commit_outlived },
     { "the server ends the session", backend_ended },
     { "a failover that lost the row: what is cached is not served", failover },
+    { "a standby cannot say whether what is cached counts", standby },
     { "an expired marker does not block", expired },
     { "PgBouncer in transaction mode", bouncer },
     { "the replay cache of a daemon", daemon_keeps },

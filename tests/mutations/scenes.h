@@ -66,6 +66,7 @@ void commit_unknown(void);
 void commit_outlived(void);
 void backend_ended(void);
 void failover(void);
+void standby(void);
 void expired(void);
 void bouncer(void);
 void daemon_keeps(void);

@@ -133,6 +133,23 @@ void failover(void)
     PQfinish(pg);
 }
 
+/* The function fails as it does on a standby, which has no position to write at. */
+void standby(void)
+{
+    PGconn *pg = pg_open(postgres_url());
+    struct once *o = fresh();
+    TOLD(try_it(o, pg, "standby"), ONCE_OK);
+    pg_say(admin, "CREATE TEMP TABLE epoch AS SELECT pg_get_functiondef('once_mutation_epoch'"
+                  "::regproc) AS def; CREATE OR REPLACE FUNCTION once_mutation_epoch() RETURNS"
+                  " text LANGUAGE plpgsql AS 'BEGIN RAISE SQLSTATE ''55000''; END'");
+    struct trial t = try_it(o, pg, "standby");
+    EXPECT(t.result == ONCE_EUNAVAILABLE, "%s", told(&t));
+    pg_say(admin, "DO 'BEGIN EXECUTE (SELECT def FROM epoch); END'; DROP TABLE epoch");
+    TOLD(try_it(o, pg, "standby"), ONCE_CACHED);
+    once_close(o);
+    PQfinish(pg);
+}
+
 void expired(void)
 {
     PGconn *pg = pg_open(postgres_url());

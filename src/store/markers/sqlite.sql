@@ -15,7 +15,8 @@
 -- and nothing else of it counts. Else it is done: never retry, read again. SQLITE_BUSY: somebody
 -- else is undecided; retry. Before COMMIT a small answer may be left for duplicates:
 --
---     UPDATE once_mutations SET outcome = x'7b7d' WHERE user_id = 'user-1' AND request_id = 'req-9';
+--     UPDATE once_mutations SET outcome = x'7b7d'
+--     WHERE user_id = 'user-1' AND request_id = 'req-9' AND outcome IS NULL;
 --
 -- Cleanup, in batches (the program does it by itself):
 --
