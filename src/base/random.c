@@ -97,3 +97,11 @@ uint64_t rng_below(struct rng *r, uint64_t limit)
     while (v < reject);
     return v % limit;
 }
+
+int64_t rng_pause_ms(struct rng *r, struct pauses p, unsigned failures)
+{
+    int64_t ms = p.first_ms;
+    for (unsigned i = 1; i < failures && ms < p.most_ms; i++) ms *= 2;
+    if (ms > p.most_ms) ms = p.most_ms;
+    return ms / 2 + (int64_t)rng_below(r, (uint64_t)ms / 2 + 1);
+}

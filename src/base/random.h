@@ -28,4 +28,12 @@ void rng_seeded_init(struct rng_seeded *r, uint64_t seed);
 uint64_t rng_u64(struct rng *r);
 uint64_t rng_below(struct rng *r, uint64_t limit); /* uniform in [0, limit); limit >= 1 */
 
+/* How long to wait before trying again: twice as long each time, up to a maximum, and at least half of
+ * that. The rest is chance: those who failed together shall not come back together. */
+struct pauses {
+    int64_t first_ms, most_ms;
+};
+int64_t rng_pause_ms(struct rng *r, struct pauses p,
+                     unsigned failures); /* of them one or more */
+
 #endif

@@ -68,3 +68,42 @@ Test(random, the_kernels_fill_spans_blocks)
     for (size_t i = 0; i < sizeof out; i++) zeros += out[i] == 0;
     cr_assert(zeros < 50, "%u of 1000 bytes are zero", zeros);
 }
+
+/* ---- pauses ---- */
+
+static const struct pauses pauses = { .first_ms = 10, .most_ms = 1000 };
+
+Test(random, a_pause_is_between_half_and_all_of_what_doubles_up_to_a_maximum)
+{
+    static const int64_t most_ms[] = { 10, 10, 20, 40, 80, 160, 320, 640, 1000, 1000 };
+    struct rng_seeded r;
+    rng_seeded_init(&r, 1);
+    for (unsigned failures = 0; failures < 10; failures++) {
+        int64_t least = INT64_MAX, most = 0;
+        for (unsigned i = 0; i < 5000; i++) {
+            int64_t ms = rng_pause_ms(&r.base, pauses, failures);
+            if (ms < least) least = ms;
+            if (ms > most) most = ms;
+        }
+        cr_expect(least >= most_ms[failures] / 2 && most <= most_ms[failures]);
+        cr_expect(most - least > most_ms[failures] * 2 / 5, "%u failures: chance has its part",
+                  failures);
+    }
+    cr_expect(rng_pause_ms(&r.base, pauses, UINT32_MAX) <= 1000);
+    cr_expect_eq(rng_pause_ms(&r.base, (struct pauses){ 0, 0 }, 3), 0);
+}
+
+Test(random, two_who_failed_together_do_not_come_back_together)
+{
+    struct rng_seeded a, b;
+    int64_t a_ms = 0, b_ms = 0;
+    unsigned apart = 0;
+    rng_seeded_init(&a, 1);
+    rng_seeded_init(&b, 2);
+    for (unsigned failures = 1; failures <= 50; failures++) {
+        a_ms += rng_pause_ms(&a.base, pauses, failures);
+        b_ms += rng_pause_ms(&b.base, pauses, failures);
+        apart += a_ms != b_ms;
+    }
+    cr_expect(apart > 45, "%u of 50", apart);
+}

@@ -12,12 +12,13 @@
 #include <string.h>
 
 enum {
-    INFO_MAX = 96,       /* options of libpq and ours: it has about 40 */
-    PAUSE_MS_MIN = 50,   /* between connection attempts, and twice as long each time ... */
-    PAUSE_MS_MAX = 1000, /* ... up to this: a server that is back is found within a second */
+    INFO_MAX = 96, /* options of libpq and ours: it has about 40 */
     SQL_BYTES_MAX = 2048,
     PREPARE_AT = 4, /* uses: a command that asks once or twice does not pay */
 };
+
+/* Between connection attempts: a server that is back is found within a second. */
+static const struct pauses pauses = { .first_ms = 50, .most_ms = 1000 };
 
 static const char *const sql_text[PGSQLS] = {
 #define PGSQL_TEXT(id, text) [id] = text,
@@ -476,11 +477,8 @@ static int connect_now(struct pgdb *db, struct err *reterr)
 /* A server that is away is asked seldom, and not by everybody at the same moment. */
 static void pause_next(struct pgdb *db)
 {
-    int64_t pause_ms = PAUSE_MS_MIN << (db->refusals < 8 ? db->refusals : 8);
-    if (pause_ms > PAUSE_MS_MAX) pause_ms = PAUSE_MS_MAX;
-    pause_ms = pause_ms / 2 + (int64_t)rng_below(&db->jitter.base, (uint64_t)pause_ms / 2 + 1);
     db->refusals++;
-    db->retry_at_ms = pgdb_now_ms() + pause_ms;
+    db->retry_at_ms = pgdb_now_ms() + rng_pause_ms(&db->jitter.base, pauses, db->refusals);
 }
 
 static int connected(struct pgdb *db, struct err *reterr)

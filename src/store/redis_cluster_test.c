@@ -331,6 +331,49 @@ static struct master *master_of(const char *name)
     return NULL;
 }
 
+/* As docs/planes.md has it. */
+Test(redis_cluster_change, user_with_no_more_rights_than_needed)
+{
+    static struct asked asked[RECORDS];
+    char url[300];
+    struct asked watch, walk;
+    for (size_t i = 0; i < MASTERS; i++)
+        say(&masters[i],
+            "ACL SETUSER joe on >pw ~t:* &t:* -@all +@connection +evalsha"
+            " +script|load +hmget +hget +hset +hdel +hscan +pexpire +publish"
+            " +subscribe +time +info +cluster|slots +zadd +zrem +zcard +zrangebylex"
+            " +zrevrangebylex +llen +lindex +lrange +rpush +lpush +ltrim +del");
+    snprintf(url, sizeof url, "redis://joe:pw@%s" PATIENT, coord.url + strlen("redis://"));
+    coord_close(&coord, s);
+    s = coord_open_url(&coord, url);
+    coord_revive(&coord, s);
+    submit_all(VERB_CLAIM, asked); /* on every master */
+    end_all(asked);
+    coord_watch(&coord, s, "k1", &watch);
+    cr_expect(coord_do(&coord, s, VERB_PUBLISH, "k1", 1, "v").outcome == OUTCOME_OK);
+    COORD_UNTIL(&coord, watch.finished);
+    asked_end(&watch);
+    run_walk(VERB_SCAN, RECORDS, &walk);
+    cr_expect(walk.op->scan.count == RECORDS);
+    asked_end(&walk);
+    struct buffer_ask ask = entry_of("e", 1);
+    cr_expect(claim_of("e", 1) == OUTCOME_CLAIMED);
+    cr_expect(buffer_outcome(s, VERB_ACCEPT, &ask) == OUTCOME_OK);
+    cr_expect(lease(s, 10, 1) == 1);
+}
+
+Test(redis_cluster_change, user_who_may_not_ask_for_slots_is_told_what_is_missing)
+{
+    char url[300];
+    for (size_t i = 0; i < MASTERS; i++)
+        say(&masters[i], "ACL SETUSER joe on >pw ~t:* &t:* +@all -cluster|slots");
+    snprintf(url, sizeof url, "redis://joe:pw@%s" PATIENT, coord.url + strlen("redis://"));
+    coord_close(&coord, s);
+    s = coord_open_url(&coord, url);
+    struct err err = coord_fails(&coord, s, VERB_CLAIM, "k", 1);
+    cr_expect(err.code == ERR_UNAVAILABLE && strstr(err.text, "cluster|slots"), "%s", err.text);
+}
+
 static unsigned shard(const char *name)
 {
     struct op *op = coord_op(VERB_PEEK, name, 0, NULL);

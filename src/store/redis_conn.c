@@ -26,13 +26,13 @@
 
 enum {
     CONNECT_MS = 1000,
-    AGAIN_MS_FIRST = 10,
-    AGAIN_MS_MAX = 1000,
     HANG_DEADLINES = 3, /* so many deadlines of silence: the server hangs */
     OUT_BYTES_MAX = 1 << 30,
     OUT_BYTES_KEPT = 1 << 20,
     PUT_OFF_MAX = 4, /* turns: told, asked again, sent */
 };
+
+static const struct pauses again = { .first_ms = 10, .most_ms = 1000 };
 
 static const unsigned conn_arrow[] = {
     [CONN_DOWN] = BIT(CONN_RESOLVING) | BIT(CONN_CONNECTING),
@@ -141,12 +141,9 @@ static void fail_sent(struct conn *c)
     }
 }
 
-static int64_t again_ms(struct conn *c)
+static int64_t again_ms(const struct conn *c)
 {
-    int64_t ms = AGAIN_MS_FIRST;
-    for (unsigned i = 1; i < c->failures && ms < AGAIN_MS_MAX; i++) ms *= 2;
-    if (ms > AGAIN_MS_MAX) ms = AGAIN_MS_MAX;
-    return ms / 2 + (int64_t)rng_below(c->redis->env.rng, (uint64_t)ms / 2 + 1);
+    return rng_pause_ms(c->redis->env.rng, again, c->failures);
 }
 
 static void go_down(struct conn *c)

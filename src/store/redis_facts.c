@@ -154,10 +154,13 @@ static void tell_eviction(struct op *op, const struct redis_facts *f)
     else if (strcmp(f->policy, "noeviction") == 0)
         fact_add(op, FACT_OK, "eviction", NULL, "noeviction");
     else
-        fact_add(
-            op, f->limited ? FACT_WARN : FACT_OK, "eviction",
-            "CONFIG SET maxmemory-policy noeviction: an evicted record is a forgotten claim",
-            "%s%s", f->policy, f->limited ? "" : " (no maxmemory: nothing is evicted)");
+        fact_add(op, f->limited ? FACT_WARN : FACT_OK, "eviction",
+                 f->cluster
+                     ? "CONFIG SET maxmemory-policy noeviction: a key that is evicted is "
+                       "a 256th of all records, forgotten at once"
+                     : "CONFIG SET maxmemory-policy noeviction: all records are one key, "
+                       "so an eviction forgets all of them",
+                 "%s%s", f->policy, f->limited ? "" : " (no maxmemory: nothing is evicted)");
 }
 
 void facts_tell(struct op *op, const struct redis_facts *f, unsigned servers, bool evictable)

@@ -8,6 +8,7 @@
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/socket.h>
 
 static struct coord coord;
 static struct store *a, *b; /* as of two processes */
@@ -588,5 +589,69 @@ Test(redis, unix_socket)
     struct store *s = coord_open_url(&coord, more);
     cr_expect(outcome(s, VERB_CLAIM, "k", 1, NULL) == OUTCOME_CLAIMED);
     cr_expect(outcome(a, VERB_CLAIM, "k", 2, NULL) == OUTCOME_IN_PROGRESS);
+    coord_close(&coord, s);
+}
+
+/* ---- the database of the URL ---- */
+
+static long long in_database(int db)
+{
+    cr_assert_str_eq(coord_ask(&coord, "SELECT %d", db), "OK");
+    long long there = atoll(coord_ask(&coord, "EXISTS %s", coord_shard(&coord)));
+    coord_ask(&coord, "SELECT 0");
+    return there;
+}
+
+static void clear_database(int db)
+{
+    coord_ask(&coord, "SELECT %d", db);
+    coord_ask(&coord, "UNLINK %s", coord_shard(&coord));
+    coord_ask(&coord, "SELECT 0");
+}
+
+static struct store *open_database(const char *db)
+{
+    char url[300];
+    const char *options = strchr(coord.url, '?');
+    snprintf(url, sizeof url, "%.*s/%s%s", (int)(options - coord.url), coord.url, db, options);
+    return coord_open_url(&coord, url);
+}
+
+Test(redis, the_database_of_the_url_has_the_records)
+{
+    struct store *s = open_database("5");
+    cr_expect(outcome(s, VERB_CLAIM, "k", 1, NULL) == OUTCOME_CLAIMED);
+    cr_expect(in_database(5) == 1 && in_database(0) == 0);
+    cr_expect(outcome(a, VERB_PEEK, "k", 0, NULL) == OUTCOME_ABSENT);
+    const struct conn *c = &((const struct redis *)s)->seed_node->lanes[0].conn;
+    shutdown(c->io.fd, SHUT_RDWR);
+    COORD_UNTIL(&coord, c->state == CONN_DOWN);
+    coord_revive(&coord, s); /* the next connection has it, too */
+    cr_expect(outcome(s, VERB_PUBLISH, "k", 1, "v") == OUTCOME_OK);
+    cr_expect(outcome(a, VERB_PEEK, "k", 0, NULL) == OUTCOME_ABSENT);
+    clear_database(5);
+    coord_close(&coord, s);
+}
+
+/* Messages know no databases: who waits in one is told of what happens there. */
+Test(redis, who_waits_in_a_database_is_told)
+{
+    struct asked watch;
+    struct store *s = open_database("5"), *other = open_database("5");
+    cr_expect(outcome(s, VERB_CLAIM, "k", 1, NULL) == OUTCOME_CLAIMED);
+    coord_watch(&coord, other, "k", &watch);
+    cr_expect(outcome(s, VERB_PUBLISH, "k", 1, "v") == OUTCOME_OK);
+    COORD_UNTIL(&coord, watch.finished);
+    asked_end(&watch);
+    clear_database(5);
+    coord_close(&coord, s);
+    coord_close(&coord, other);
+}
+
+Test(redis, a_database_that_is_not_there_is_named)
+{
+    struct store *s = open_database("1000");
+    struct err err = coord_fails(&coord, s, VERB_CLAIM, "k", 1);
+    cr_expect(err.code == ERR_UNAVAILABLE && strstr(err.text, "DB index"), "%s", err.text);
     coord_close(&coord, s);
 }

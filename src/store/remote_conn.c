@@ -19,8 +19,6 @@
 
 enum {
     CONNECT_MS = 5000,
-    AGAIN_MS_FIRST = 10,
-    AGAIN_MS_MAX = 1000,
     CHUNK_BYTES = 16 * 1024,
     CHUNKS_MAX = 16, /* read in one go: others have their turn, too */
     BUFFER_BYTES_MAX = 1 << 30,
@@ -31,6 +29,8 @@ enum {
 static const struct reply_limits limits = { .depth_max = 8,
                                             .bytes_max = BUFFER_BYTES_MAX,
                                             .line_bytes_max = 4096 };
+
+static const struct pauses again = { .first_ms = 10, .most_ms = 1000 };
 
 static const unsigned remote_arrow[] = {
     [REMOTE_DOWN] = BIT(REMOTE_RESOLVING) | BIT(REMOTE_CONNECTING),
@@ -77,12 +77,9 @@ static void close_socket(struct remote *r)
     reply_reader_clear(&c->reader);
 }
 
-static int64_t again_ms(struct remote *r)
+static int64_t again_ms(const struct remote *r)
 {
-    int64_t ms = AGAIN_MS_FIRST;
-    for (unsigned i = 1; i < r->conn.failures && ms < AGAIN_MS_MAX; i++) ms *= 2;
-    if (ms > AGAIN_MS_MAX) ms = AGAIN_MS_MAX;
-    return ms / 2 + (int64_t)rng_below(r->env.rng, (uint64_t)ms / 2 + 1);
+    return rng_pause_ms(r->env.rng, again, r->conn.failures);
 }
 
 /* The name of the daemon, without the token. */

@@ -7,7 +7,9 @@
 . "$(dirname "$0")/shared/daemon.bash" names "$1"
 : "${ONCE_TEST_REDIS:?see tests/with-servers}"
 redis_port=${ONCE_TEST_REDIS##*:}
-coord="redis://localhost:$redis_port?prefix=names$$"
+user=names$$ # whose connections are cut, and nobody else's
+redis-cli -p "$redis_port" ACL SETUSER $user on '>pw' '~*' '&*' +@all >acl
+coord="redis://$user:pw@localhost:$redis_port?prefix=$user"
 prompt=5 # seconds, for what takes some milliseconds
 
 ${CC:-cc} -std=gnu11 -Wall -Wextra -Werror -shared -fPIC "$here/names/hang.c" -o hang.so -ldl >cc.log 2>&1
@@ -67,9 +69,10 @@ touch resolver
 until_healthy after
 report $? "Redis is found when its name resolves"
 rm resolver
-redis-cli -p "$redis_port" CLIENT KILL TYPE normal SKIPME yes >killed
+redis-cli -p "$redis_port" CLIENT KILL USER $user >killed
 until_healthy known
 report $? "and found again by what was said last"
 is "a command that needs a name has an end" "$(remote)" 69
 stop
+redis-cli -p "$redis_port" ACL DELUSER $user >acl
 over
