@@ -96,6 +96,7 @@ static int refused(struct pgdb *db, const PGresult *result, struct err *reterr)
     const char *text = PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY);
     db->failed = meanings[i].failed;
     db->missing = strcmp(state, "42P01") == 0 || strncmp(state, "3F", 2) == 0;
+    db->held_up = strcmp(state, "55P03") == 0 || strcmp(state, "57014") == 0;
     int r = set_text(reterr, meanings[i].code, text ? text : state);
     /* The primary is somewhere else now: the next connection finds it. */
     if (strcmp(state, "25006") == 0) disconnect(db);
@@ -187,7 +188,7 @@ static int send(struct pgdb *db, enum pgsql sql, const struct pg_params *p, stru
 static void round_trip(struct pgdb *db)
 {
     db->failed = PG_FINE;
-    db->missing = false;
+    db->missing = db->held_up = false;
     db->deadline_ms = pgdb_now_ms() + db->options.timeout_ms;
 }
 
@@ -268,12 +269,6 @@ static int prepare_now(struct pgdb *db, enum pgsql sql, const struct pg_params *
     return r ? r : failed;
 }
 
-/* Somebody was in the way for too long; anything else that is said about it is about names. */
-static bool timed_out(const struct pgdb *db, int r)
-{
-    return db->failed == PG_BAD_OP && r == ERR_UNAVAILABLE;
-}
-
 /* What is used again is prepared. The name is a hash of the text: behind a pooler a session may
  * hold what another program prepared there, and then it is the same. A pooler that has it and
  * one that has lost it give themselves away; from then on nothing is prepared. */
@@ -282,7 +277,7 @@ static int prepare(struct pgdb *db, enum pgsql sql, const struct pg_params *p,
 {
     if (db->unnamed || db->prepared[sql] || ++db->uses[sql] < PREPARE_AT) return 0;
     int r = prepare_now(db, sql, p ? p : &no_params, reterr);
-    if (r && (db->failed == PG_LOST || timed_out(db, r))) return r;
+    if (r && (db->failed == PG_LOST || db->held_up)) return r;
     db->failed = PG_FINE;
     db->prepared[sql] = r == 0;
     db->unnamed = r != 0;
@@ -409,7 +404,7 @@ int pgdb_query(struct pgdb *db, struct pg_statement *statement, struct err *rete
     results_clear(statement, 1);
     /* It locks no rows, so no op is to blame for what it waited for: who tried them one by one would
      * wait again and again. */
-    if (timed_out(db, r)) db->failed = PG_REFUSED;
+    if (db->held_up) db->failed = PG_REFUSED;
     return r;
 }
 

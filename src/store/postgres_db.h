@@ -133,6 +133,7 @@ struct pgdb {
     bool unnamed; /* behind a pooler: what we prepare may be in somebody else's session */
     enum pg_failure failed;
     bool missing;        /* because there is no such table, or schema */
+    bool held_up;        /* because somebody was in the way for too long */
     int64_t until_ms;    /* monotonic: no new round of the work at hand after this */
     int64_t deadline_ms; /* monotonic, of the round trip at hand */
 
