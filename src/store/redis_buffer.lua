@@ -31,7 +31,7 @@ local IN_PROGRESS, OK, ABSENT, CONFLICT = 3, 8, 9, 11
 local GET, BY_KEY, FREES_KEY = 1, 1, 1
 local ID_BYTES, PLACE_BYTES = 30, 10
 local KEEP_MS = 30000
-local ENVS_MAX, SPARE, TIDY = 100, 256, 16
+local ENVS_MAX, SPARE, TIDY = 1000, 256, 16
 local PARTS, LEASES = 16, 1000 -- looked at together
 local ANSWER_BYTES_MAX = 8 * 1024 * 1024
 
@@ -187,13 +187,18 @@ local function leases(q)
         end
     end
 
-    -- Envs that wait, those first that come after whose turn was last.
+    -- Envs that wait, as many as can have something, those first that come after whose turn was last.
+    -- Where they are light, several are found by one look.
     local function waiting(turn)
         local envs, after, to, wrapped = {}, '[q' .. turn .. '\255', '(r', false
-        while #envs < left and #envs < ENVS_MAX do
-            local found = range(after, to, 1)[1]
-            if found then
-                envs[#envs + 1] = sub(found, 2, 2 + byte(found, 2))
+        local most = math.min(left, ENVS_MAX)
+        while #envs < most do
+            local members = range(after, to, PARTS)
+            for _, member in ipairs(members) do
+                local env = sub(member, 2, 2 + byte(member, 2))
+                if env ~= envs[#envs] and #envs < most then envs[#envs + 1] = env end
+            end
+            if #members == PARTS then
                 after = '[q' .. envs[#envs] .. '\255'
             elseif wrapped then
                 break
@@ -220,9 +225,9 @@ local function leases(q)
     end
 
     -- All envs get the same, by weight, and what some do not need is for the others. Gives whose turn
-    -- was last.
+    -- was last: who gets what others do not need has had it before.
     local function queued(turn)
-        local envs = waiting(turn)
+        local envs, first = waiting(turn), true
         while left > 0 and #envs > 0 do
             local share, more = share_of(envs), {}
             for _, env in ipairs(envs) do
@@ -230,11 +235,11 @@ local function leases(q)
                 if most > 0 then
                     local taken, goes_on = some_of(env, most)
                     of_env[env] = (of_env[env] or 0) + taken
-                    if taken > 0 then turn = env end
+                    if first and taken > 0 then turn = env end
                     if goes_on then more[#more + 1] = env end
                 end
             end
-            envs = more
+            envs, first = more, false
         end
         return turn
     end

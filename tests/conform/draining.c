@@ -166,6 +166,66 @@ BUFFER_CASE(drain, more_envs_than_asked_for_all_have_their_turn)
     for (unsigned i = 0; i < 30; i++) cr_assert(got[i] >= 1, "env-%u had none of 60", i);
 }
 
+/* As long as a round has an entry for each of them. */
+BUFFER_CASE(drain, many_light_envs_do_not_wait_behind_a_heavy_one)
+{
+    enum { LIGHT = 150, LIMIT = 200 };
+    char env[16];
+    accept_many("heavy", 1, 300);
+    for (unsigned i = 0; i < LIGHT; i++) {
+        snprintf(env, sizeof env, "light-%03u", i);
+        accept_many(env, 1000 + i, 1);
+    }
+    const struct op *op = drain(1, LIMIT, 0);
+    cr_assert(op->buffer->entries.count == LIMIT);
+    cr_assert(entries_of(op, "heavy") == LIMIT - LIGHT, "%zu are of the heavy one",
+              entries_of(op, "heavy"));
+}
+
+enum { ENVS = 150, LIMIT = 40, ONCE_AROUND = (ENVS + LIMIT - 1) / LIMIT };
+
+/* Whoever was served has something again each time. */
+static void expect_all_served_in(unsigned rounds)
+{
+    char env[16];
+    unsigned n = 1, served[ENVS] = { 0 };
+    for (unsigned i = 0; i < ENVS; i++) {
+        snprintf(env, sizeof env, "env-%03u", i);
+        accept_many(env, n, 2);
+        n += 2;
+    }
+    for (unsigned round = 0; round < rounds; round++) {
+        const struct op *op = drain(1, LIMIT, 0);
+        cr_assert(op->buffer->entries.count == LIMIT);
+        for (unsigned i = 0; i < ENVS; i++) {
+            snprintf(env, sizeof env, "env-%03u", i);
+            size_t got = entries_of(op, env);
+            served[i] += (unsigned)got;
+            if (!got) continue;
+            accept_many(env, n, (unsigned)got);
+            n += (unsigned)got;
+        }
+    }
+    for (unsigned i = 0; i < ENVS; i++) cr_assert(served[i] > 0, "env-%03u waits", i);
+}
+
+/* If there are more of them than that, nobody waits for longer than it takes to go around. */
+static void drain_more_envs_than_have_room_take_turns(void)
+{
+    expect_all_served_in(ONCE_AROUND);
+}
+ASKING_CASE_ON(drain, more_envs_than_have_room_take_turns, sqlite, "sqlite", CAP_BUFFER)
+ASKING_CASE_ON(drain, more_envs_than_have_room_take_turns, tiered_fleet, "tiered-fleet",
+               CAP_BUFFER)
+
+/* There the shards take turns, and then the envs of each, of which there are some. */
+static void drain_more_envs_than_have_room_take_turns_in_their_shard(void)
+{
+    expect_all_served_in(5 * ONCE_AROUND);
+}
+ASKING_CASE_ON(drain, more_envs_than_have_room_take_turns_in_their_shard, redis_cluster,
+               "redis-cluster", CAP_BUFFER)
+
 BUFFER_CASE(drain, two_drainers_share_without_meeting)
 {
     accept_many("e", 1, 10);
