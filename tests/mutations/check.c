@@ -3,7 +3,9 @@
  *   mutations check --count N FILE...      a file for each worker
  *
  * Each was told an answer for each mutation, so each mutation must be there; no mutation may be there
- * twice; and whoever was told a response was told that of the one that is there. Prints TAP. */
+ * twice; whoever was told a response was told that of the one that is there; and what is there is of a try
+ * that was told so, or that nobody knows, and never of one that was told that nothing happened, or
+ * that it had been done before. Prints TAP. */
 #include "tests/mutations/mutations.h"
 #include "tests/support/world.h"
 
@@ -14,12 +16,12 @@
 
 struct row {
     long applied;
-    char response[120]; /* of what is there */
-    unsigned answered;  /* by so many workers */
+    char tag[40], response[120]; /* of what is there */
+    unsigned answered;           /* by so many workers */
 };
 
 struct sums {
-    unsigned long missing, lost, twice, wrong, tries, faults, answers, outcomes[12];
+    unsigned long missing, lost, twice, wrong, untrue, tries, faults, answers, told[TOLD_KINDS];
 };
 
 /* ---- the database ---- */
@@ -27,42 +29,52 @@ struct sums {
 static void read_applied(PGconn *pg, struct row *rows, long count)
 {
     PGresult *r =
-        PQexec(pg, "SELECT substr(request, 3)::integer, request || ' ' || tag FROM applied"
+        PQexec(pg, "SELECT substr(request, 3)::integer, tag, request || ' ' || tag FROM applied"
                    " WHERE request ~ '^r-[0-9]+$'");
     CHECK(PQresultStatus(r) == PGRES_TUPLES_OK);
     for (int i = 0; i < PQntuples(r); i++) {
         long n = atol(PQgetvalue(r, i, 0));
         if (n >= count) continue;
         rows[n].applied++;
-        snprintf(rows[n].response, sizeof rows[n].response, "%s", PQgetvalue(r, i, 1));
+        snprintf(rows[n].tag, sizeof rows[n].tag, "%s", PQgetvalue(r, i, 1));
+        snprintf(rows[n].response, sizeof rows[n].response, "%s", PQgetvalue(r, i, 2));
     }
     PQclear(r);
 }
 
 /* ---- what was told ---- */
 
-static int outcome_named(const char *name)
+static void check_response(long n, const char *response, const struct row *row, struct sums *s)
 {
-    for (int o = 1; o < 12; o++)
-        if (strcmp(once_outcome_name(o), name) == 0) return o;
-    return 0;
+    if (!response[0] || row->applied != 1 || strcmp(response, row->response) == 0) return;
+    if (s->wrong++ < 5)
+        tap_note("%ld: told \"%s\", and there is \"%s\"", n, response, row->response);
+}
+
+static void check_tag(long n, enum told told, const char *tag, const struct row *row,
+                      struct sums *s)
+{
+    if (told_may_have_applied(told) || row->applied == 0 || strcmp(tag, row->tag) != 0) return;
+    if (s->untrue++ < 5)
+        tap_note("%ld: told \"%s\", and it is there: %s", n, told_name(told), tag);
 }
 
 static void read_line(const char *line, struct row *rows, long count, struct sums *s)
 {
-    long n, tries, faults;
-    char outcome[24], response[120] = "";
-    if (sscanf(line, "%ld %23s %ld %ld %119[^\n]", &n, outcome, &tries, &faults, response) < 4)
+    long n, fault;
+    char what[24], tag[40], response[120] = "";
+    if (sscanf(line, "%ld %23s %39s %ld %119[^\n]", &n, what, tag, &fault, response) < 4)
         return;
-    CHECK(n >= 0 && n < count);
+    enum told told = told_named(what);
+    CHECK(n >= 0 && n < count && told < TOLD_KINDS);
+    s->tries++;
+    s->faults += fault != 0;
+    s->told[told]++;
+    check_tag(n, told, tag, &rows[n], s);
+    if (!told_is_definite(told)) return;
     rows[n].answered++;
     s->answers++;
-    s->tries += (unsigned long)tries;
-    s->faults += (unsigned long)faults;
-    s->outcomes[outcome_named(outcome)]++;
-    if (!response[0] || rows[n].applied != 1 || strcmp(response, rows[n].response) == 0) return;
-    if (s->wrong++ < 5)
-        tap_note("%ld: told \"%s\", and there is \"%s\"", n, response, rows[n].response);
+    check_response(n, response, &rows[n], s);
 }
 
 static void read_file(const char *path, struct row *rows, long count, struct sums *s)
@@ -96,16 +108,22 @@ int check_main(int argc, char **argv)
     read_applied(pg, rows, count);
     for (int i = 3; i < argc; i++) read_file(argv[i], rows, count, &s);
     add_up(rows, count, (unsigned)(argc - 3), &s);
-    tap_note("%lu answers in %lu tries, of which %lu met a fault: %lu ok, %lu cached, %lu "
-             "already_done",
-             s.answers, s.tries, s.faults, s.outcomes[ONCE_OK], s.outcomes[ONCE_CACHED],
-             s.outcomes[ONCE_ALREADY_DONE]);
+    tap_note(
+        "%lu faults met in %lu tries: %lu ended unavailable, %lu ambiguous, %lu rolled back",
+        s.faults, s.tries, s.told[TOLD_UNAVAILABLE], s.told[TOLD_AMBIGUOUS],
+        s.told[TOLD_ROLLED_BACK]);
+    tap_note("%lu answers: %lu ok, %lu cached, %lu already_done", s.answers, s.told[TOLD_OK],
+             s.told[TOLD_CACHED], s.told[TOLD_ALREADY_DONE]);
     tap_result(s.missing == 0,
                "mutations: every one was answered, to every worker (%lu were not)", s.missing);
     tap_result(s.twice == 0, "mutations: none was applied twice (%lu were)", s.twice);
     tap_result(s.lost == 0, "mutations: none was lost (%lu were)", s.lost);
     tap_result(s.wrong == 0, "mutations: one response for all (%lu were told another)",
                s.wrong);
+    tap_result(s.untrue == 0, "mutations: nothing had happened where that was said (%lu lies)",
+               s.untrue);
+    tap_result(s.faults >= (unsigned long)count, "mutations: as many faults as mutations (%lu)",
+               s.faults);
     long long used = pg_count(pg, "SELECT sum(uses) FROM inventory"),
               rows_there = pg_count(pg, "SELECT count(*) FROM applied");
     tap_result(used == rows_there, "mutations: the inventory agrees (%lld of %lld)", used,

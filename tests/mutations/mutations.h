@@ -19,6 +19,26 @@ int scenes_main(int argc, char **argv);
 int worker_main(int argc, char **argv);
 int check_main(int argc, char **argv);
 
+/* ---- told.c: what a try was told ---- */
+
+enum told {
+    TOLD_OK, /* the first three are definite: it is not tried again */
+    TOLD_CACHED,
+    TOLD_ALREADY_DONE,
+    TOLD_IN_PROGRESS,
+    TOLD_ROLLED_BACK, /* ONCE_CLAIMED */
+    TOLD_UNAVAILABLE,
+    TOLD_AMBIGUOUS,
+    TOLD_KINDS, /* something else */
+};
+
+enum told told_of(int result, int outcome);
+enum told told_named(const char *name);
+const char *told_name(enum told t);
+bool told_is_definite(enum told t);
+/* May this try, by itself, have changed something? */
+bool told_may_have_applied(enum told t);
+
 /* ---- stage.c: servers, proxies, a database with something in it ---- */
 
 const char *env_of(const char *name); /* ends the program if it is not set */

@@ -7,7 +7,8 @@
  * What is in the file already was answered to an earlier life of it. With --mortal it kills itself now
  * and then, wherever it is. With --bare there is no marker: the same client without the backstop. Half of
  * the functions fail: they say so, their session is ended, their connection is cut.
- * A line: NUMBER OUTCOME TRIES FAULTS RESPONSE; FAULTS: tries that met one. */
+ * A line for each try: NUMBER TOLD TAG FAULT RESPONSE. TAG: what it leaves in the database if it is
+ * committed; FAULT: 1: it met one. */
 #include "tests/mutations/mutations.h"
 
 #include "base/check.h"
@@ -56,21 +57,20 @@ static bool options(struct worker *w, int argc, char **argv)
 static void remember(struct worker *w)
 {
     FILE *f = fopen(w->out, "r");
-    char line[256];
-    while (f && fgets(line, sizeof line, f)) {
-        long n = atol(line);
-        if (n >= 0 && n < w->count && strchr(line, '\n')) w->done[n] = true;
-    }
+    char line[256], what[24];
+    long n;
+    while (f && fgets(line, sizeof line, f))
+        if (strchr(line, '\n') && sscanf(line, "%ld %23s", &n, what) == 2 && n < w->count)
+            w->done[n] |= told_is_definite(told_named(what));
     if (f) fclose(f);
 }
 
-static void note(struct worker *w, long n, const struct once_mutation_answer *a, long tries,
-                 long faults)
+static void note(struct worker *w, long n, enum told told, const char *tag, bool fault,
+                 struct once_bytes value)
 {
     char line[256];
-    int len =
-        snprintf(line, sizeof line, "%ld %s %ld %ld %.*s\n", n, once_outcome_name(a->outcome),
-                 tries, faults, (int)a->value.len, (const char *)a->value.data);
+    int len = snprintf(line, sizeof line, "%ld %s %s %d %.*s\n", n, told_name(told), tag, fault,
+                       (int)value.len, (const char *)value.data);
     CHECK(write(w->fd, line, (size_t)len) == len);
 }
 
@@ -123,27 +123,17 @@ static void reconnect(struct worker *w)
     }
 }
 
-static bool is_definite(int result, int outcome)
-{
-    return result == 0 &&
-           (outcome == ONCE_OK || outcome == ONCE_CACHED || outcome == ONCE_ALREADY_DONE);
-}
-
-/* Nothing but a fault is a reason to try again; everything else is a bug, of this or of that. */
-static bool is_fault(int result, int outcome)
-{
-    if (result) return result == ONCE_EUNAVAILABLE || result == ONCE_EAMBIGUOUS;
-    return outcome == ONCE_IN_PROGRESS || outcome == ONCE_CLAIMED;
-}
-
-/* Did it meet one? A connection that was lost and is back is another one. */
-static bool met(const struct worker *w, int pid, const struct once_mutation_answer *a)
+/* Did it meet a fault? A connection that was lost and is back is another one. Not: somebody else who is on
+ * it, and a function that says no. */
+static bool met(const struct worker *w, int pid, enum told told,
+                const struct once_mutation_answer *a)
 {
     bool broke = PQstatus(w->pg) != CONNECTION_OK || PQbackendPID(w->pg) != pid;
-    return broke || !is_definite(0, a->outcome) || (a->degraded && w->once);
+    bool failed = told == TOLD_UNAVAILABLE || told == TOLD_AMBIGUOUS;
+    return broke || failed || (a->degraded && w->once);
 }
 
-static bool attempt(struct worker *w, const char *request, long n, long tries, long *faults)
+static bool attempt(struct worker *w, const char *request, long n)
 {
     struct use u;
     struct once_mutation in = mutation_of(w->bare ? "" : request);
@@ -154,26 +144,24 @@ static bool attempt(struct worker *w, const char *request, long n, long tries, l
     in.lock_ms = 200;
     in.lease_ms = 300;
     int r = once_mutate(w->once, (struct once_db){ .pg = w->pg }, &in, use_item, &u, &answer);
-    bool definite = is_definite(r, answer.outcome);
-    if (!definite && !is_fault(r, answer.outcome)) {
+    enum told told = told_of(r, answer.outcome);
+    if (told == TOLD_KINDS) { /* no fault: a bug, of this or of that */
         fprintf(stderr, "%s: %d %d %s\n", request, r, answer.outcome, answer.error.text);
         exit(3);
     }
-    *faults += met(w, pid, &answer);
-    if (definite) note(w, n, &answer, tries, *faults);
+    note(w, n, told, u.tag, met(w, pid, told, &answer), answer.value);
     once_mutation_answer_clear(&answer);
-    return definite;
+    return told_is_definite(told);
 }
 
 static void apply(struct worker *w, long n)
 {
     char request[32];
-    long faults = 0;
     snprintf(request, sizeof request, "r-%ld", n);
-    for (long tries = 1; !w->done[n]; tries++) {
+    while (!w->done[n]) {
         reconnect(w);
         tempt_fate(w);
-        w->done[n] = attempt(w, request, n, tries, &faults);
+        w->done[n] = attempt(w, request, n);
         if (!w->done[n]) usleep((useconds_t)rng_below(&w->rng.base, 3000));
     }
 }

@@ -229,8 +229,9 @@ END $$;
 -- The first statement of the transaction. Returns: this transaction is the one. Here, and here alone, the
 -- schema is written out instead of being set for the call: that would be a third of what it costs.
 --
--- The INSERT may meet a batch or a sweep that is undecided, so it has a time limit and a handler. The
--- limit is set by assignments, which are not queries of their own as PERFORM is.
+-- The INSERT may meet a batch or a sweep that is undecided, so it has a time limit and a handler: for
+-- itself alone, because a lock that is taken inside would have to be handed on. The limit is set by
+-- assignments, which are not queries of their own as PERFORM is.
 DO $install$
 BEGIN
     EXECUTE format($create$
@@ -256,18 +257,20 @@ BEGIN
         began := clock_timestamp();
     END IF;
     IF current_setting('transaction_isolation') = 'read committed' THEN
-        now_set := set_config('lock_timeout', greatest(lock_ms, 1)::text, true);
-        INSERT INTO %1$I.once_mutations (user_id, request_id, created_at, method, fingerprint, attempt)
-        VALUES ($1, $2, clock_timestamp(), nullif($3, ''), nullif($4, ''), $6)
-        ON CONFLICT DO NOTHING;
-        now_set := set_config('lock_timeout', lock_timeout, true);
-        IF FOUND THEN
-            RETURN;
-        END IF;
+        BEGIN
+            now_set := set_config('lock_timeout', greatest(lock_ms, 1)::text, true);
+            INSERT INTO %1$I.once_mutations (user_id, request_id, created_at, method, fingerprint, attempt)
+            VALUES ($1, $2, clock_timestamp(), nullif($3, ''), nullif($4, ''), $6)
+            ON CONFLICT DO NOTHING;
+            now_set := set_config('lock_timeout', lock_timeout, true);
+            IF FOUND THEN
+                RETURN;
+            END IF;
+        EXCEPTION WHEN lock_not_available OR deadlock_detected THEN
+            PERFORM %1$I.once_mutation_refuse_progress('another transaction has just had this request');
+        END;
     END IF;
     PERFORM %1$I.once_mutation_settle($1, $2, $3, $4, %1$I.once_mutation_left(lock_ms, began), attempt);
-EXCEPTION WHEN lock_not_available OR deadlock_detected THEN
-    PERFORM %1$I.once_mutation_refuse_progress('another transaction has just had this request');
 END $body$ $create$, current_schema());
 END $install$;
 
