@@ -19,7 +19,7 @@ static void close_scene(void)
     scene_close(&s);
 }
 
-TestSuite(drain, .init = open_tripped, .fini = close_scene);
+TestSuite(drainer, .init = open_tripped, .fini = close_scene);
 
 static struct run_id buffered_run(const char *key)
 {
@@ -70,7 +70,7 @@ static const struct run_change cancel = { .kind = RUN_CANCEL };
 
 /* Its lease has lapsed, so the cancel was taken by the buffer, and acknowledged: what the drainer has
  * read before that must not become a run. */
-Test(drain, what_was_canceled_since_its_lease_lapsed_is_not_written_as_it_was)
+Test(drainer, what_was_canceled_since_its_lease_lapsed_is_not_written_as_it_was)
 {
     struct run_id id = buffered_run("k");
     struct engine *drainer = drainer_held();
@@ -86,7 +86,7 @@ Test(drain, what_was_canceled_since_its_lease_lapsed_is_not_written_as_it_was)
 }
 
 /* A commit takes its time: what is written when the lease is about to lapse may be there after it. */
-Test(drain, what_may_come_too_late_is_not_written_and_goes_back)
+Test(drainer, what_may_come_too_late_is_not_written_and_goes_back)
 {
     struct run_id id = buffered_run("k");
     struct engine *drainer = drainer_held();
@@ -106,7 +106,7 @@ Test(drain, what_may_come_too_late_is_not_written_and_goes_back)
 }
 
 /* The entry let go of its key before somebody else took it. */
-Test(drain, what_is_too_late_becomes_no_alias)
+Test(drainer, what_is_too_late_becomes_no_alias)
 {
     struct run_id id = buffered_run("k");
     struct engine *drainer = drainer_held();
@@ -127,7 +127,7 @@ Test(drain, what_is_too_late_becomes_no_alias)
 }
 
 /* Several rounds are on their way, and each has its own lease. */
-Test(drain, rounds_that_are_in_time_are_written)
+Test(drainer, rounds_that_are_in_time_are_written)
 {
     struct run_id first = buffered_run("a");
     struct engine *drainer = drainer_held();
@@ -176,7 +176,7 @@ static uint32_t attempts_of(const struct run_id *id)
     return attempts;
 }
 
-Test(drain, a_ledger_that_is_away_is_asked_less_and_less_and_costs_no_attempts)
+Test(drainer, a_ledger_that_is_away_is_asked_less_and_less_and_costs_no_attempts)
 {
     struct run_id id = buffered_run("k");
     listen_to_events();
@@ -197,7 +197,7 @@ Test(drain, a_ledger_that_is_away_is_asked_less_and_less_and_costs_no_attempts)
 }
 
 /* It took the others: it is there. */
-Test(drain, what_is_not_taken_alone_holds_up_nobody)
+Test(drainer, what_is_not_taken_alone_holds_up_nobody)
 {
     struct run_id ids[] = { buffered_run("a"), buffered_run("b"), buffered_run("c") };
     listen_to_events();
@@ -238,7 +238,7 @@ static void ledger_sql(const char *sql)
 /* Enough for five attempts, and the pauses between them. */
 enum { PARKED_MS = 20000 };
 
-Test(drain, a_run_that_is_refused_is_parked_with_all_that_it_has)
+Test(drainer, a_run_that_is_refused_is_parked_with_all_that_it_has)
 {
     struct run_args args = trigger_args("k", "{\"n\": [1, 2]}");
     args.run.queue = bytes_str("letters");
@@ -266,7 +266,7 @@ Test(drain, a_run_that_is_refused_is_parked_with_all_that_it_has)
     cr_assert(bytes_eq(replayed.rows.rows[0]->payload, args.run.payload));
 }
 
-Test(drain, a_run_that_is_refused_is_tried_less_and_less_and_holds_up_nobody)
+Test(drainer, a_run_that_is_refused_is_tried_less_and_less_and_holds_up_nobody)
 {
     struct run_id bad = buffered_run("k");
     ledger_sql(REFUSES("NEW.key = CAST('k' AS BLOB)"));
@@ -284,7 +284,7 @@ Test(drain, a_run_that_is_refused_is_tried_less_and_less_and_holds_up_nobody)
 }
 
 /* Not even the FAILED run: it stays where it is, seen by everybody, and is tried now and then. */
-Test(drain, a_run_that_cannot_even_be_parked_stays_in_the_buffer)
+Test(drainer, a_run_that_cannot_even_be_parked_stays_in_the_buffer)
 {
     struct run_id id = buffered_run("k");
     ledger_sql(REFUSES("NEW.key = CAST('k' AS BLOB)"));
@@ -305,7 +305,7 @@ Test(drain, a_run_that_cannot_even_be_parked_stays_in_the_buffer)
     cr_assert(drainer_close(&s, drainer).parked == 0);
 }
 
-Test(drain, a_run_that_is_refused_and_was_canceled_stays_canceled)
+Test(drainer, a_run_that_is_refused_and_was_canceled_stays_canceled)
 {
     struct run_id id = buffered_run("k");
     expect(change(&s, &id, cancel), OUTCOME_OK);
@@ -336,7 +336,7 @@ static struct run_id accept_bytes(struct bytes bytes)
     return id;
 }
 
-Test(drain, an_entry_that_cannot_be_read_becomes_a_failed_run)
+Test(drainer, an_entry_that_cannot_be_read_becomes_a_failed_run)
 {
     struct run_id id = accept_bytes(bytes_str("\7nonsense"));
     cr_assert(drain_for(&s, PARKED_MS, 0).parked == 1);
@@ -347,7 +347,7 @@ Test(drain, an_entry_that_cannot_be_read_becomes_a_failed_run)
 }
 
 /* Something is wrong with it, but it says what was asked for. */
-Test(drain, an_entry_of_another_id_becomes_a_failed_run_with_its_payload)
+Test(drainer, an_entry_of_another_id_becomes_a_failed_run_with_its_payload)
 {
     struct buf packed;
     struct run run = { .env = bytes_str("test"),
@@ -405,14 +405,14 @@ static void lease_and_die(void)
     buffer_ask_clear(&lease);
 }
 
-Test(drain, all_of_it_is_nothing_if_there_is_nothing)
+Test(drainer, all_of_it_is_nothing_if_there_is_nothing)
 {
     struct drained d;
     drain_start(&d, 0);
     cr_assert(d.told == 1 && d.count == 0 && !d.err.code);
 }
 
-Test(drain, all_of_it_has_what_a_dead_drainer_had)
+Test(drainer, all_of_it_has_what_a_dead_drainer_had)
 {
     struct drained d;
     struct run_id dead = buffered_run("a");
@@ -427,7 +427,7 @@ Test(drain, all_of_it_has_what_a_dead_drainer_had)
     in_ledger(&dead);
 }
 
-Test(drain, all_of_it_is_not_claimed_when_others_have_some_of_it)
+Test(drainer, all_of_it_is_not_claimed_when_others_have_some_of_it)
 {
     struct drained d;
     buffered_run("a");
@@ -441,7 +441,7 @@ Test(drain, all_of_it_is_not_claimed_when_others_have_some_of_it)
     cr_assert(strstr(d.err.text, "2 left in the buffer"), "%s", d.err.text);
 }
 
-Test(drain, all_of_it_is_what_was_there)
+Test(drainer, all_of_it_is_what_was_there)
 {
     struct drained d;
     buffered_run("a");
@@ -463,7 +463,7 @@ Test(drain, all_of_it_is_what_was_there)
     drainer_close(&s, other);
 }
 
-Test(drain, all_of_it_waits_as_long_as_something_is_moved)
+Test(drainer, all_of_it_waits_as_long_as_something_is_moved)
 {
     struct drained d;
     struct run_id refused = buffered_run("k");
@@ -480,7 +480,7 @@ Test(drain, all_of_it_waits_as_long_as_something_is_moved)
     cr_assert(expect(get(&s, &refused), OUTCOME_OK).buffered);
 }
 
-Test(drain, all_of_it_is_told_what_is_wrong_with_the_ledger)
+Test(drainer, all_of_it_is_told_what_is_wrong_with_the_ledger)
 {
     struct drained d;
     buffered_run("a");
@@ -493,7 +493,7 @@ Test(drain, all_of_it_is_told_what_is_wrong_with_the_ledger)
 }
 
 /* Else it would be waited for as for a dead drainer's. */
-Test(drain, a_settle_that_fails_is_sent_again)
+Test(drainer, a_settle_that_fails_is_sent_again)
 {
     struct run_id id = buffered_run("a");
     s.store = faulty_open(s.store, &s.world.env);

@@ -50,6 +50,30 @@ ledger_outage() {
 }
 since_ms() { [ $(($(now_ms) - $1)) -ge "$2" ]; }
 
+# A restore, or another database behind the pooler: what is wrong is not wrong with any run.
+missing_table() {
+    local missed_ms
+    env=missing
+    down d TERM
+    jq -nc '{items: [range(1000) | {payload: ., options: {idempotencyKey: "m\(.)"}}]}' >many
+    ask a POST /v1/tasks/t/batch @many
+    ids body >out.ids
+    sql 'ALTER TABLE runs RENAME TO runs_away'
+    up d --drainer on
+    true_ "it cannot be drained" within at_least d once_drain_retries_total 1
+    missed_ms=$(now_ms)
+    true_ "and says why" until_said 'event=drain_away.* does not exist'
+    true_ "for three seconds" within since_ms "$missed_ms" 3000
+    is_ "no attempt is used up" "$(metric d once_drain_failures_total)" 0
+    sql 'ALTER TABLE runs_away RENAME TO runs'
+    true_ "it goes on" within buffer_empty d
+    at[b]=${at[d]}
+    listed >found
+    is_ "every one is there, once" "$(sort found | md5sum)" "$(sort out.ids | md5sum)"
+    is_ "none has failed for it" "$(listed status=FAILED | wc -l) $(metric d once_drain_parked_total)" "0 0"
+    shows "a table that is missing for three seconds while 1,000 are drained fails none of them"
+}
+
 frozen() {
     local i began worst=0 ms first
     room frozen # with the deadlines that Redis has by default

@@ -40,6 +40,56 @@ crash_begin() {
     waiters=$!
 }
 
+# A drainer that stands still for longer than its lease, with what it was about to write.
+late_begin() {
+    local i
+    room late
+    env=late
+    up late --drainer off
+    : >late.ids
+    for i in 1 2; do
+        jq -nc --arg i "$i" '{items: [range(1000) | {payload: ., options: {idempotencyKey: "l\($i)-\(.)"}}]}' >many
+        ask late POST /v1/tasks/t/batch @many
+        ids body >>late.ids
+    done
+    hold
+    up stopped --drainer on
+    true_ "a drainer has most of it" within at_least late 'once_buffer_entries{state="leased"}' 1000
+    kill -STOP "${pid[stopped]}"
+    late_ms=$(now_ms)
+    let_go # what is on its way to the ledger is there in a moment, and in time
+    shows "a drainer can be stopped while it is at the ledger"
+}
+
+# What was canceled when its lease had lapsed stays so, whatever it writes when it goes on.
+late_end() {
+    local one others=("${at[b]}" "${at[d]}") wanted='200 CANCELED'
+    room late
+    env=late
+    at[b]=${at[late]}
+    true_ "its lease has lapsed" within since_ms $late_ms $((lease_s * 1000 + 500))
+    sql "SELECT convert_from(id, 'UTF8') FROM runs" >late.written
+    grep -vxFf late.written late.ids | head -n 200 >late.canceled
+    true_ "some are in the buffer" [ -s late.canceled ]
+    while read -r one; do
+        ask late POST "/v1/runs/$one/cancel"
+        is_ "it is canceled" "$code $(member status)" "$wanted"
+    done <late.canceled
+    kill -CONT "${pid[stopped]}"
+    : >late.leased
+    true_ "the rest is drained" within late_work
+    is_ "no worker had one of them" "$(grep -cxFf late.canceled late.leased)" 0
+    is_ "all others were worked on" "$(cat late.leased late.canceled | sort -u | wc -l)" 2000
+    is_ "they are canceled in the ledger" "$(listed status=CANCELED | sort | md5sum)" "$(sort late.canceled | md5sum)"
+    at[b]=${others[0]} at[d]=${others[1]}
+    shows "a drainer that stands still past its lease writes nothing that was canceled since"
+}
+late_work() {
+    ask late POST /v1/queues/t/lease '{"count": 1000, "lease_ms": 600000}'
+    ids body >>late.leased
+    buffer_empty late && [ "$(ids body | wc -l)" = 0 ]
+}
+
 # A claimant that stands still for longer than its lease, before it asks the ledger for anything.
 stalled_begin() {
     up y --drainer off

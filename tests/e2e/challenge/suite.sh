@@ -20,6 +20,7 @@ env=default
 wrong=()
 
 buffer_plane=$([ $planes = fleet ] && echo coord || echo buffer)
+[ $planes = embedded ] || late_begin
 crash_begin
 shows "a drainer and a claimant can be killed while they are at the ledger"
 crash_go_on
@@ -36,6 +37,9 @@ poison
 crash_end
 room rough
 if [ $planes = fleet ]; then
+    late_end
+    room rough
+    missing_table
     ledger_outage
     frozen
     room stores
