@@ -51,23 +51,24 @@ static int version_check(const struct pgdb *db, int64_t version, struct err *ret
                    db->options.schema, (long long)version, VERSION);
 }
 
-/* Asked with the lock held: a newer program may have been at it while this one waited, and its functions
- * must not be replaced by ours. */
-static void guard_write(struct buf *script, const char *schema)
+/* Asked with the lock held: somebody may have been at it while this one waited. What a newer program has
+ * made must not be replaced; nor is what another has just made made again, which would take the tables
+ * from everybody who uses them already. */
+static void guard_write(struct buf *script, const char *schema, size_t version)
 {
     buf_printf(script,
                "DO $$ BEGIN\n"
                "    IF to_regclass('versions') IS NULL THEN RETURN; END IF;\n"
-               "    IF (SELECT max(version) FROM versions) > %d THEN\n"
+               "    IF (SELECT max(version) FROM versions) > %zu THEN\n"
                "        RAISE EXCEPTION 'schema \"%s\" is newer than this script';\n"
                "    END IF;\n"
                "END $$;\n",
-               VERSION, schema);
+               version, schema);
 }
 
-/* Everything from `version` on, as psql takes it, too. Read committed: what others did until the lock
- * was ours is seen behind it. */
-static void script_write(struct buf *script, const char *schema, size_t version)
+/* A schema of a version up to `newest` is brought from `version` on up to date; as psql takes it, too.
+ * Read committed: what others did until the lock was ours is seen behind it. */
+static void script_write(struct buf *script, const char *schema, size_t version, size_t newest)
 {
     buf_printf(script,
                "BEGIN ISOLATION LEVEL READ COMMITTED;\n"
@@ -76,7 +77,7 @@ static void script_write(struct buf *script, const char *schema, size_t version)
                "CREATE SCHEMA IF NOT EXISTS %s;\n"
                "SET LOCAL search_path = %s;\n",
                schema, schema, schema);
-    guard_write(script, schema);
+    guard_write(script, schema, newest);
     for (size_t i = version; i < VERSION; i++) buf_printf(script, "\n%s", migrations[i].sql);
     buf_add(script, bytes_str("\nCOMMIT;\n"));
     buf_byte(script, '\0');
@@ -86,7 +87,7 @@ static int script_run(struct pgdb *db, size_t version, struct err *reterr)
 {
     struct buf script;
     buf_init(&script, SCRIPT_BYTES_MAX);
-    script_write(&script, db->options.schema, version);
+    script_write(&script, db->options.schema, version, version);
     int r = buf_failed(&script)
                 ? err_set(reterr, buf_failed(&script), "out of memory migrating postgres:")
                 : pgdb_script(db, (const char *)script.data, reterr);
@@ -109,31 +110,22 @@ static int explain(const struct pgdb *db, int64_t version, const struct err *cau
                    cause ? cause->text : "");
 }
 
-/* Why it could not be changed: somebody else has, or what the server said. */
-static int unchanged(struct pgdb *db, int64_t before, const struct err *cause,
-                     struct err *reterr)
-{
-    int64_t now = 0;
-    int r = version_read(db, &now, reterr);
-    if (!r) r = version_check(db, now, reterr);
-    return r == ERR_VERSION ? r : explain(db, before, cause, reterr);
-}
-
-/* The version is asked for before and after: what others did in between is fine, unless it is newer
- * than what is known here. */
+/* If somebody else was faster, the version is another one, and looked at again. */
 static int settle(struct pgdb *db, bool may_change, int64_t *ret_before, struct err *reterr)
 {
-    int64_t before = 0, after = 0;
-    int r = version_read(db, &before, reterr);
-    if (!r) r = version_check(db, before, reterr);
-    if (r) return r;
-    *ret_before = before;
-    if (before == VERSION) return 0;
-    if (!may_change) return explain(db, before, NULL, reterr);
-    struct err cause;
-    if (script_run(db, (size_t)before, &cause)) return unchanged(db, before, &cause, reterr);
-    r = version_read(db, &after, reterr);
-    return r ? r : version_check(db, after, reterr);
+    int64_t version = 0;
+    int r = version_read(db, &version, reterr);
+    *ret_before = version;
+    while (!r && version < VERSION) {
+        struct err cause;
+        int64_t seen = version;
+        if (!may_change) return explain(db, seen, NULL, reterr);
+        int failed = script_run(db, (size_t)seen, &cause);
+        r = version_read(db, &version, reterr);
+        bool stuck = r ? failed : version == seen;
+        if (stuck) return explain(db, seen, failed ? &cause : NULL, reterr);
+    }
+    return r ? r : version_check(db, version, reterr);
 }
 
 int postgres_schema_settle(struct pgdb *db, struct err *reterr)
@@ -148,7 +140,7 @@ static int print_script(const char *schema, store_say *say, void *ctx, struct er
 {
     struct buf script;
     buf_init(&script, SCRIPT_BYTES_MAX);
-    script_write(&script, schema, 0);
+    script_write(&script, schema, 0, VERSION);
     int r = buf_failed(&script);
     if (r) err_set(reterr, r, "out of memory printing the schema");
     if (!r) say(ctx, (const char *)script.data);
