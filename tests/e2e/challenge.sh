@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # challenge.sh BUILD_DIR - every challenge to the burst buffer that this follows, and those that it lacks:
 # against real daemons, over HTTP, on two sets of planes: two daemons on Redis and PostgreSQL of their own,
-# and one on files. Each from a cold gate. Prints TAP. docs/lineage.md says which is which.
+# and one on files; more of them where some are to be killed, stopped or cut off. Each from a cold gate.
+# Prints TAP. docs/lineage.md says which is which.
 #
 # The two sets are played at the same time: most of what they do is waiting. challenge/suite.sh has the
 # scenarios.

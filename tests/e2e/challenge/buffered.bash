@@ -244,6 +244,26 @@ stale_hint() {
     shows "17: what coord remembers of a run that is not there leads to one new run"
 }
 
+# A hint that leads nowhere, and is there again whenever it was dropped.
+haunted() {
+    local before
+    env=e17c
+    trigger a '{"idempotencyKey":"k"}'
+    local ghost=$id
+    unwrite "$ghost"
+    haunt "$ghost"
+    before=$(metric b once_trigger_timeouts_total)
+    trigger b '{"idempotencyKey":"k"}' 1 -H 'Prefer: wait=30'
+    is_ "after five it is told to come again" "$code $(member code) $(member retryable)" "503 timed_out true"
+    is_ "which is counted" "$(metric b once_trigger_timeouts_total)" $((before + 1))
+    is_ "no run was made meanwhile" "$(listed)" ""
+    rest
+    same_key out 30 k
+    is_ "then one is" "$(told out)" "30 1 1"
+    true_ "not the ghost" [ "$(the_id out)" != "$ghost" ]
+    shows "claims that come to nothing five times are told to come again, and make no run"
+}
+
 cross_store() {
     local first
     env=x1

@@ -14,30 +14,33 @@ crash_begin() {
         ids body >>crash.ids
     done
     is_ "as many as were asked for" "$(sort -u crash.ids | wc -l)" 2000
-    if [ $planes = fleet ]; then
-        up d --drainer on --drainer-rate 300
-        up x --drainer off
-    else
-        down a TERM
-        pair --drainer on --drainer-rate 300
-        at[d]=${at[a]} at[x]=${at[a]}
-    fi
+    up d --drainer on --drainer-rate 300
+    up x --drainer off
     true_ "it drains" within at_least d once_drained_total 1
     hold
-    "$here/burst.py" -H 'Once-Env: claims' 1 POST /v1/tasks/t/trigger "$(keyed killed)" "${at[x]}" >x.out 2>>noise &
-    true_ "a trigger has its claim" within at_least x once_trigger_claims_total 1
-    true_ "and is at the ledger" within at_least x 'once_plane_pending_ops{plane="ledger"}' 1
+    claims x killed x.out
     true_ "so is the drainer" within at_least d 'once_plane_pending_ops{plane="ledger"}' 1
     leased >leased.ids
     true_ "which has some" [ -s leased.ids ]
     [ $planes = embedded ] || held_up # what dies with it may be in the ledger a moment later
-    [ $planes = embedded ] || down x KILL
-    if [ $planes = fleet ]; then down d KILL; else down a KILL; fi
+    down x KILL
+    down d KILL
     let_go
-    if [ $planes = fleet ]; then stalled_begin; else pair --drainer off; fi
     env=claims
-    "$here/burst.py" -H "Once-Env: claims" -H 'Prefer: wait=50' 5 POST /v1/tasks/t/trigger "$(keyed killed)" "${at[b]}" >killed.out 2>>noise &
-    waiters=$!
+    wait_for killed
+    unpublished_begin
+    stalled_begin
+}
+claims() { # DAEMON KEY FILE: one that triggers; it has its claim, and is at the ledger, which is held
+    "$here/burst.py" -H 'Once-Env: claims' -H 'Prefer: wait=50' 1 POST /v1/tasks/t/trigger "$(keyed "$2")" "${at[$1]}" >"$3" 2>>noise &
+    asker=$!
+    true_ "the trigger of $2 has its claim" within at_least "$1" once_trigger_claims_total 1
+    true_ "and is at the ledger" within at_least "$1" 'once_plane_pending_ops{plane="ledger"}' 1
+}
+declare -A waiters
+wait_for() { # KEY: five who trigger it, elsewhere, and are ready to wait; told in KEY.out
+    "$here/burst.py" -H 'Once-Env: claims' -H 'Prefer: wait=50' 5 POST /v1/tasks/t/trigger "$(keyed "$1")" "${at[b]}" >"$1.out" 2>>noise &
+    waiters[$1]=$!
 }
 
 # A drainer that stands still for longer than its lease, with what it was about to write.
@@ -90,15 +93,43 @@ late_work() {
     buffer_empty late && [ "$(ids body | wc -l)" = 0 ]
 }
 
-# A claimant that stands still for longer than its lease, before it asks the ledger for anything.
+# A claimant that dies when its run is in the ledger, and nobody was told of it: what it says to coord does
+# not arrive, and then it says no more.
+unpublished_begin() {
+    alone w --drainer off
+    hold
+    claims w unpublished w.out
+    sever w mute
+    let_go
+    true_ "its run is in the ledger" within has_row unpublished
+    down w KILL
+    heal w
+    inserted=$(in_table unpublished)
+    ask b GET "/v1/runs/$inserted"
+    is_ "where it is found" "$code $(member id)" "200 $inserted"
+    trigger b '{"idempotencyKey":"unpublished"}' 1 -H 'Prefer: wait=0'
+    is_ "its key is claimed, and not published" "$code $(member code)" "503 timed_out"
+    wait_for unpublished
+}
+has_row() { [ -n "$(in_table "$1")" ]; }
+
+# A claimant that stands still for longer than its lease, before the ledger was asked for anything. A file is
+# asked by the process that stands still, a server goes on without it.
 stalled_begin() {
     up y --drainer off
-    kill -STOP "$ONCE_TEST_POSTGRES_PID" $(pgrep -P "$ONCE_TEST_POSTGRES_PID")
-    "$here/burst.py" -H 'Once-Env: claims' -H 'Prefer: wait=50' 1 POST /v1/tasks/t/trigger "$(keyed stalled)" "${at[y]}" >y.out 2>>noise &
-    stalled=$!
-    true_ "it has the claim" within at_least y once_trigger_claims_total 1
+    if [ $planes = fleet ]; then
+        kill -STOP "$ONCE_TEST_POSTGRES_PID" $(pgrep -P "$ONCE_TEST_POSTGRES_PID")
+    else
+        hold
+    fi
+    claims y stalled y.out
+    stalled=$asker
     kill -STOP "${pid[y]}"
-    kill -CONT "$ONCE_TEST_POSTGRES_PID" $(pgrep -P "$ONCE_TEST_POSTGRES_PID")
+    if [ $planes = fleet ]; then
+        kill -CONT "$ONCE_TEST_POSTGRES_PID" $(pgrep -P "$ONCE_TEST_POSTGRES_PID")
+    else
+        let_go
+    fi
     "$here/burst.py" -H 'Once-Env: claims' -H 'Prefer: wait=50' 1 POST /v1/tasks/t/trigger "$(keyed stalled)" "${at[b]}" >stalled.out 2>>noise &
     successor=$!
     { within [ -s stalled.out ] && kill -CONT "${pid[y]}"; } &
@@ -122,7 +153,7 @@ held_up() { # what is asked of a run that a drainer has
     shows "15: changes to a run that a drainer has wait two seconds for it, and are told to come again"
 }
 
-dead_claim() { # fleet: the claim of a daemon that is dead
+dead_claim() { # the claim of a daemon that is dead
     local began
     env=claims
     began=$(now_ms)
@@ -138,19 +169,10 @@ dead_claim() { # fleet: the claim of a daemon that is dead
 }
 
 crash_go_on() {
-    room crash
-    if [ $planes = fleet ]; then
-        dead_claim
-        up d --drainer on
-        crash_at=(${at[b]} ${at[d]})
-    else
-        held_up
-        wait $waiters
-        down a TERM
-        up crash --drainer on
-        at[d]=${at[crash]} at[b]=${at[crash]}
-        crash_at=(${at[b]} ${at[d]})
-    fi
+    dead_claim
+    [ $planes = fleet ] || held_up
+    up d --drainer on
+    crash_at=(${at[b]} ${at[d]} ${at[y]})
 }
 
 buffer_empty() { # DAEMON
@@ -158,24 +180,35 @@ buffer_empty() { # DAEMON
         [ "$(metric "$1" 'once_buffer_entries{state="leased"}')" = 0 ]
 }
 
+handed_over() { # KEY: five who waited were told of one run, within the lease of whoever died and 2 s
+    wait ${waiters[$1]}
+    is_ "one id" "$(told $1.out | cut -d' ' -f1,2)" "5 1"
+    true_ "within lease and 2 s" is_ms "$(cut -f2 $1.out | sort -n | tail -n 1)" 0 $(((lease_s + 2) * 1000))
+    ask b GET "/v1/runs/$(the_id $1.out)"
+    is_ "one run" "$(listed | grep -c "$(the_id $1.out)") $code" "1 200"
+}
+
 crash_end() {
-    local allowed=$(((lease_s + 2) * 1000)) others=("${at[b]}" "${at[d]}")
-    at[b]=${crash_at[0]} at[d]=${crash_at[1]}
+    local others=("${at[b]}" "${at[d]}")
+    at[b]=${crash_at[0]} at[d]=${crash_at[1]} at[y]=${crash_at[2]}
     env=claims
-    [ $planes = embedded ] || wait $waiters
-    is_ "one id" "$(told killed.out | cut -d' ' -f1,2)" "5 1"
+    handed_over killed
     true_ "made by one at most" [ "$(told killed.out | cut -d' ' -f3)" -le 1 ]
-    true_ "within lease and 2 s" is_ms "$(cut -f2 killed.out | sort -n | tail -n 1)" 0 $allowed
-    is_ "one run" "$(listed | grep -c "$(the_id killed.out)") $(ask b GET "/v1/runs/$(the_id killed.out)"; echo "$code")" "1 200"
     shows "16: a claimant killed on its way to the ledger: those who wait get one id, within its lease and 2 s"
-    if [ $planes = fleet ]; then
-        wait $successor
-        is_ "who waits takes over" "$(told stalled.out)" "1 1 1"
-        wait $stalled
-        is_ "who was late gets the same" "$(told y.out) $(the_id y.out)" "1 1 0 $(the_id stalled.out)"
-        is_ "two keys, two runs" "$(listed | wc -l)" 2
-        shows "a claimant that stands still past its lease makes no second run when it wakes up"
-    fi
+    handed_over unpublished
+    is_ "the one that was in the ledger" "$(the_id unpublished.out)" "$inserted"
+    is_ "and nobody else has made it" "$(told unpublished.out)" "5 1 0"
+    true_ "which at most its claimant was told" [ "$(grep -c '"isCached":false' w.out)" -le 1 ]
+    shows "a claimant killed between its insert and its publish: those who wait get its run, and make none"
+    wait $successor
+    is_ "who waits takes over" "$(told stalled.out)" "1 1 1"
+    wait $stalled
+    is_ "who was late gets the same" "$(told y.out) $(the_id y.out)" "1 1 0 $(the_id stalled.out)"
+    is_ "three keys, three runs" "$(listed | wc -l)" 3
+    shows "a claimant that stands still past its lease makes no second run when it wakes up"
+    is_ "who has lost its claim" "$(metric y once_trigger_ownership_lost_total)" 1
+    is_ "who was told to come again" "$(metric b once_trigger_timeouts_total)" 2
+    shows "triggers that lose their claim, and those whose time is up, are counted"
     env=crash
     true_ "the buffer is empty" within buffer_empty d
     listed >found

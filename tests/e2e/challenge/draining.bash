@@ -109,6 +109,8 @@ backlog() {
     let_go
     true_ "and it is drained" within buffer_empty d
     is_ "the age is of nobody" "$(metric d once_buffer_oldest_age_seconds)" 0
+    is_ "how long each was in the buffer is counted" "$(metric d once_drain_lag_seconds_count)" "$(metric d once_drained_total)"
+    true_ "also that of the first" at_least d once_drain_lag_seconds_sum 1
     shows "behind a backlog of 2,000 the age that is told is that of the oldest"
 }
 deep_enough() {

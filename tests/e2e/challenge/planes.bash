@@ -1,5 +1,5 @@
 # planes.bash - what the challenges stand on: "fleet", two daemons on Redis and PostgreSQL; "embedded", one
-# on files of its own. Both have the same words for it. To be sourced behind daemon.bash, with `planes` set.
+# on files of its own, or several on the same files. Both have the same words for it. To be sourced behind daemon.bash, with `planes` set.
 #
 #   room NAME         from now on daemons are started in this room: nothing of another one is seen there
 #   up NAME ARG...    starts a daemon in it: pid[NAME], at[NAME] (HOST:PORT)
@@ -7,7 +7,13 @@
 #   pair ARG...       starts the daemons `a` and `b`, which are the same one where there is only one
 #   hold, let_go      between them nobody else can write to the room's ledger; reading goes on
 #   leased            ids of entries that a drainer has leased, whether it lives or not
+#   alone NAME ARG... starts a daemon that sever() can part from what coord and buffer are made of
+#   sever NAME HOW    "mute": what it says to them does not arrive; "gone": it cannot reach them
+#   heal NAME         it can again
+#   in_table KEY      the id of the run that has this key in the ledger's table, nothing if there is none
 #   unwrite ID        the ledger loses a run
+#   haunt ID          whatever coord remembers of this id it remembers again, however often it is told to
+#                     forget; until rest()
 #   spoil ID          nobody can read a buffered run any more
 # shellcheck shell=bash disable=SC2034,SC2154
 
@@ -91,6 +97,41 @@ fleet_spoil() {
             runs:sub(1, from) .. ('?'):rep(to - from) .. runs:sub(to + 1))
         return 'spoilt'" "$env" "$1")" = spoilt ]
 }
+# A proxy in front of Redis for one daemon, as the storm has them.
+declare -A proxy_in proxy_out
+proxy_say() { # NAME COMMAND
+    local answer
+    echo "$2" >&"${proxy_in[$1]}"
+    read -r -t $limit answer <&"${proxy_out[$1]}"
+    is_ "the proxy of $1 takes $2" "$answer" ok
+}
+fleet_alone() {
+    local name=$1 usual=("${where[@]}") port fd
+    shift
+    mkfifo "proxy.$name.in" "proxy.$name.out"
+    "$build/tests/fault" proxy 0 "${ONCE_TEST_REDIS#redis://}" <"proxy.$name.in" >"proxy.$name.out" &
+    disown # it ends with its input
+    exec {fd}>"proxy.$name.in" && proxy_in[$name]=$fd
+    exec {fd}<"proxy.$name.out" && proxy_out[$name]=$fd
+    read -r -t $limit port <&"$fd"
+    where=("${where[@]/$ONCE_TEST_REDIS/redis://127.0.0.1:$port}")
+    up "$name" "$@"
+    where=("${usual[@]}")
+}
+fleet_sever() { proxy_say "$1" "$([ "$2" = mute ] && echo drop || echo refuse)"; }
+fleet_heal() { proxy_say "$1" pass; }
+fleet_in_table() { sql "SELECT convert_from(id, 'UTF8') FROM runs WHERE key = convert_to('$1', 'UTF8') AND key_held"; }
+fleet_haunt() {
+    mkfifo haunt.out
+    "$here/haunt.py" "${ONCE_TEST_REDIS#redis://}" "$prefix:{0}" "$1" >haunt.out 2>>noise &
+    ghost_pid=$!
+    read -r -t $limit _ <haunt.out
+    rm haunt.out
+}
+fleet_rest() {
+    kill $ghost_pid
+    wait $ghost_pid 2>>noise
+}
 fleet_unwrite() { sql "DELETE FROM runs WHERE id = convert_to('$1', 'UTF8')"; }
 
 # ---- embedded ------------------------------------------------------------------------------------
@@ -103,16 +144,53 @@ db = sqlite3.connect(sys.argv[1], timeout=20)
 for row in db.execute(sys.argv[2]): print(*[x.decode() if isinstance(x, bytes) else x for x in row])
 db.commit()' "$data/$1" "$2"
 }
-embedded_holder() {
+# alone: it uses the same files. Mute: nobody can write to the buffer's, where claims are, too. Gone: it is
+# started anew with a buffer of its own.
+embedded_alone() { up "$@"; }
+embedded_sever() {
+    local usual=("${where[@]}")
+    if [ "$2" = mute ]; then
+        mkfifo mute.in mute.out
+        embedded_holder once.db-buffer <mute.in >mute.out &
+        mute_pid=$!
+        exec {mute_in}>mute.in
+        read -r -t $limit _ <mute.out
+        rm mute.in mute.out
+    else
+        down "$1" TERM
+        where+=(--buffer "sqlite:$data/other-buffer")
+        up "$1" --drainer off --gate off
+        where=("${usual[@]}")
+    fi
+}
+embedded_heal() {
+    if [ -n "${mute_pid-}" ]; then
+        exec {mute_in}>&-
+        wait $mute_pid
+        mute_pid=
+    else
+        down "$1" TERM
+        up "$1" --drainer off --gate off
+    fi
+}
+embedded_in_table() { sqlite once.db "SELECT id FROM runs WHERE key = CAST('$1' AS BLOB) AND key_held = 1"; }
+embedded_haunt() {
+    local columns
+    columns=$(sqlite once.db-buffer "SELECT group_concat(name, ', ') FROM pragma_table_info('claims') WHERE name <> 'id'")
+    sqlite once.db-buffer "CREATE TRIGGER ghost AFTER DELETE ON claims WHEN old.value = CAST('$1' AS BLOB) BEGIN
+        INSERT INTO claims ($columns) VALUES (old.${columns//, /, old.}); END"
+}
+embedded_rest() { sqlite once.db-buffer 'DROP TRIGGER ghost'; }
+embedded_holder() { # FILE
     exec python3 -c 'import sqlite3, sys
 db = sqlite3.connect(sys.argv[1], timeout=20, isolation_level=None)
 db.execute("BEGIN IMMEDIATE")
 print("held", flush=True)
 sys.stdin.readline()
-db.execute("ROLLBACK")' "$data/once.db"
+db.execute("ROLLBACK")' "$data/$1"
 }
 embedded_hold() {
-    coproc HOLD { embedded_holder; }
+    coproc HOLD { embedded_holder once.db; }
     held=$HOLD_PID
     exec {hold_in}>&"${HOLD[1]}" {hold_out}<&"${HOLD[0]}"
     read -r -t $limit _ <&"$hold_out"
@@ -125,4 +203,4 @@ embedded_leased() { sqlite once.db-buffer 'SELECT id FROM entries WHERE state = 
 embedded_spoil() { sqlite once.db-buffer "UPDATE entries SET run = x'00' WHERE id = CAST('$1' AS BLOB)"; }
 embedded_unwrite() { sqlite once.db "DELETE FROM runs WHERE id = CAST('$1' AS BLOB)"; }
 
-for word in room pair hold let_go leased unwrite spoil; do eval "$word() { ${planes}_$word \"\$@\"; }"; done
+for word in room pair hold let_go leased alone sever heal in_table unwrite haunt rest spoil; do eval "$word() { ${planes}_$word \"\$@\"; }"; done

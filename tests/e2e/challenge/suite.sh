@@ -10,7 +10,7 @@
 planes=$2
 # shellcheck source=tests/e2e/challenge/planes.bash
 . "$here/planes.bash"
-for part in words crash buffered parity draining away; do
+for part in words crash buffered parity draining split away; do
     # shellcheck source=/dev/null
     . "$here/$part.bash"
 done
@@ -27,10 +27,11 @@ crash_go_on
 room main
 pair --drainer off
 for scenario in baseline reads mutations collision counted before_the_drain replay listing increments reset waiting \
-    stale_hint cross_store expired failed mismatch own_id parity; do $scenario; done
+    stale_hint haunted cross_store expired failed mismatch own_id parity; do $scenario; done
 drain_begin
 for scenario in drain_round_trip reburst reset_while_draining backlog; do $scenario; done
 all_envs
+split
 room rough
 pair --drainer off
 poison
