@@ -48,7 +48,8 @@ const struct resp_entry resp_table[] = {
       .usage =
           "GET id | LIST [TASK task] [QUEUE queue] [STATUS status]... [TAG tag] [BEFORE id] "
           "[COUNT n] | TAG id [ENV env] tag... | METADATA id json [VERSION n] | "
-          "OPERATE id operations | CANCEL id [REASON text | ERROR json] | RESCHEDULE id unix-ms | "
+          "OPERATE id operations | CANCEL id [REASON text | ERROR json] | RESCHEDULE id "
+          "unix-ms | "
           "REPLAY id [ID id] | RESET task key; each [ENV env]" RAW,
       .summary = "Look at runs, and change them" },
     { .name = "ONCE.PULL",

@@ -80,6 +80,12 @@ class History:
         last = self.last.get(i)
         return last.run if last and last.run else i
 
+    def end(self, i):
+        """The last answer about it, by whichever id: an alias may be merged after the run was found to be
+        final, when the drainer has it that came back last. None: it is not found."""
+        answers = [self.last.get(j) for j in self.groups[i] | {i}] + [self.listed.get(i)]
+        return max((d for d in answers if d and d.run == i), key=lambda d: d.begin, default=None)
+
     def start(self, i):
         """A replay begins with what the other one had: counter and tags."""
         told = self.told.get(i)
@@ -205,8 +211,8 @@ def check_listed(h):
 
 def check_changes_kept(h):
     for i, group in h.groups.items():
-        last = h.last.get(i)
-        if not last or not last.run:
+        last = h.end(i)
+        if not last:
             continue
         counter, had = h.start(i)
         increments = h.about(group, "increment")

@@ -51,6 +51,12 @@ def canceled(*deeds):
 HISTORIES = [
     ("a run from start to end", None, lambda: [trigger(id=A), *ended()]),
     ("an alias", None, lambda: [trigger(id=A), trigger(id=B), *ended(), last(B, id=A, canonical=A, output="1")]),
+    ("an alias that is merged when its run was over", None,
+     lambda: [trigger(id=A), trigger(id=B), line("tag", B, "t", id=B, tags="t"), *ended()[:-1],
+              last(B, id=A, canonical=A, output="1", tags="t"), listed(output="1", tags="t")]),
+    ("an alias whose tag is lost", "V4",
+     lambda: [trigger(id=A), trigger(id=B), line("tag", B, "t", id=B, tags="t"), *ended()[:-1],
+              last(B, id=A, canonical=A, output="1"), listed(output="1")]),
     ("an increment that may have counted", None,
      lambda: [trigger(id=A), line("increment", A, outcome="!ambiguous"), *ended(counter=1)]),
     ("a key whose run has failed", None,
