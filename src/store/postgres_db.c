@@ -398,6 +398,7 @@ int pgdb_query(struct pgdb *db, struct pg_statement *statement, struct err *rete
 {
     round_trip(db);
     statement->result = NULL;
+    if (!db->conn) return lost(db, "the connection was lost before", reterr);
     int r = send_read(db, statement, reterr);
     if (!r) r = collect_read(db, statement, reterr);
     if (!r) return 0;
