@@ -15,7 +15,6 @@
 #include "base/check.h"
 #include "engine/runs_internal.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 
 enum {
@@ -63,8 +62,7 @@ struct round {
     size_t open; /* items at the ledger */
     size_t written;
     int64_t until_ms;
-    struct err
-        away; /* what the ledger did not take, and not because of it: why; code 0: nothing */
+    struct err away; /* why the ledger did not take something; code 0: that was not so */
     uint8_t env[ENV_BYTES_MAX];
 };
 
@@ -262,17 +260,22 @@ static void settled(struct op *op, void *ctx)
     next(d);
 }
 
-/* Of those that go back, because of themselves or alone: the others go on without them. */
-static int64_t pause_ms(const struct round *r)
+static int64_t pause_ms(const struct round *r, unsigned tries)
 {
-    unsigned tries = r->away.code && r->written;
-    for (size_t i = 0; i < r->lease.entries.count; i++) {
-        const struct item *item = &r->items[i];
-        if (item->how == SETTLE_FAILED && item->entry->attempts + 1 > tries)
-            tries = item->entry->attempts + 1;
-    }
     if (!tries) return 0;
     return back_off_ms(engine_of(r->drainer)->rng, tries, PAUSE_MS_FIRST, PAUSE_MS_MAX);
+}
+
+/* Of the one that was tried most often. */
+static unsigned tries_of_refused(const struct round *r)
+{
+    unsigned tries = 0;
+    for (size_t i = 0; i < r->lease.entries.count; i++) {
+        const struct item *item = &r->items[i];
+        unsigned tried = item->how == SETTLE_FAILED ? item->entry->attempts + 1 : 0;
+        if (tried > tries) tries = tried;
+    }
+    return tries;
 }
 
 static void settle_send(struct round *r)
@@ -298,9 +301,12 @@ static void settle(struct round *r)
         rows[i] =
             (struct settle){ .id = item->entry->id, .env = item->entry->env, .how = item->how };
     }
-    r->settle = (struct buffer_ask){
-        .token = r->lease.token, .settles = rows, .settle_count = count, .pause_ms = pause_ms(r)
-    };
+    /* What was not taken although others were is tried again later, and so is what was refused. */
+    r->settle = (struct buffer_ask){ .token = r->lease.token,
+                                     .settles = rows,
+                                     .settle_count = count,
+                                     .back_pause_ms = pause_ms(r, r->away.code && r->written),
+                                     .failed_pause_ms = pause_ms(r, tries_of_refused(r)) };
     settle_send(r);
 }
 

@@ -287,10 +287,11 @@ _Static_assert(VERB_ENTRY_GET - VERB_ACCEPT == 1 && VERB_BUFFER_STATS - VERB_ACC
 static void put_op(struct argv *a, const struct op *op)
 {
     const struct buffer_ask *ask = op->buffer;
+    bool settles = op->verb == VERB_SETTLE;
     uint8_t *at = le_put(argv_room(a), op->verb - VERB_ACCEPT, 1);
     at = le_put(at, flags_of(op), 1);
-    at = le_put(at, ask->rev, 8);
-    at = le_put(at, (uint64_t)(op->verb == VERB_SETTLE ? ask->pause_ms : ask->lease_ms), 8);
+    at = le_put(at, settles ? (uint64_t)ask->back_pause_ms : ask->rev, 8);
+    at = le_put(at, (uint64_t)(settles ? ask->failed_pause_ms : ask->lease_ms), 8);
     at = bytes_put(at, bytes_of(ask->token.bytes, sizeof ask->token.bytes));
     at = le_put(at, limit_of(ask), 4);
     argv_made(a, le_put(at, ask->env_limit < ROWS_MAX ? ask->env_limit : ROWS_MAX, 4));

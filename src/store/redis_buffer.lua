@@ -20,7 +20,8 @@
 local call, pack, unpack, byte, find, sub =
     redis.call, struct.pack, struct.unpack, string.byte, string.find, string.sub
 
-local OP = '<BBI8i8c16I4I4' -- kind, flags, rev, lease_ms (settle: of a pause), token, limit, env_limit
+local OP = '<BBI8i8c16I4I4' -- kind, flags, rev, lease_ms, token, limit, env_limit; settle: the pauses of
+    -- what goes back and of what has failed instead of rev and lease_ms
 local SETTLES = '<I4I4' -- bytes of the names of those that are written, and back; behind them, of those
     -- that have failed, too: one name behind the other, those of a chunk in their order
 local META, META_BYTES = '<c8I8I8', 24
@@ -261,8 +262,12 @@ local function written(c, p, q)
     k.become(c, p, WRITTEN, q.token, KEEP_MS)
 end
 
+local function queue(c, p, pause_ms)
+    if pause_ms > 0 then k.pause(c, p, pause_ms) else k.queue(c, p) end
+end
+
 local function back(c, p, q)
-    if q.lease_ms > 0 then k.pause(c, p, q.lease_ms) else k.queue(c, p) end
+    queue(c, p, q.rev)
 end
 
 local function failed(c, p, q)
@@ -270,7 +275,7 @@ local function failed(c, p, q)
         local rev, attempts, let_go, changes = k.mark(c, entry)
         k.set_mark(c, entry, rev, attempts + 1, let_go, changes)
     end
-    back(c, p, q)
+    queue(c, p, q.lease_ms)
 end
 
 -- How many of these names, from `at` on, are those of the part, from `entry` on.

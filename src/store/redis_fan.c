@@ -321,7 +321,8 @@ static void settle_begin(struct fan *f)
         settle_put(&f->branches[shard_of_env(f->redis, ask->settles[i].env)], &ask->settles[i]);
     for (unsigned i = 0; i < f->count; i++) {
         f->branches[i].ask.token = ask->token;
-        f->branches[i].ask.pause_ms = ask->pause_ms;
+        f->branches[i].ask.back_pause_ms = ask->back_pause_ms;
+        f->branches[i].ask.failed_pause_ms = ask->failed_pause_ms;
         failed = failed || settles_failed(&f->branches[i]);
     }
     if (failed) fan_fail(f, &(struct err){ .code = ERR_NOMEM, .text = "out of memory" });

@@ -167,7 +167,7 @@ struct buffer_ask {
     size_t weight_count;
     const struct settle *settles;
     size_t settle_count;
-    int64_t pause_ms; /* SETTLE: of those that are not written; 0: none (B6) */
+    int64_t back_pause_ms, failed_pause_ms; /* SETTLE: of those that are; 0: none (B6) */
 
     struct run_id
         before;     /* LIST: the newest first; only lower ids; empty: from the newest on */

@@ -620,6 +620,12 @@ static int settle_one(struct sqlite *s, struct buffer_ask *a, const struct settl
     return 0;
 }
 
+static int64_t pause_of(const struct buffer_ask *a, const struct settle *one)
+{
+    if (one->how == SETTLE_BACK) return a->back_pause_ms;
+    return one->how == SETTLE_FAILED ? a->failed_pause_ms : 0;
+}
+
 /* As many are leased as before: one of them by nobody. */
 static int pause_one(struct sqlite *s, struct buffer_ask *a, const struct settle *one,
                      struct err *reterr)
@@ -631,7 +637,7 @@ static int pause_one(struct sqlite *s, struct buffer_ask *a, const struct settle
     bind_bytes(q, 3, bytes_of(a->token.bytes, sizeof a->token.bytes));
     sqlite3_bind_int64(q, 4, one->how == SETTLE_FAILED);
     sqlite3_bind_int64(q, 5, a->now_ms);
-    sqlite3_bind_int64(q, 6, a->now_ms + a->pause_ms);
+    sqlite3_bind_int64(q, 6, a->now_ms + pause_of(a, one));
     int r = db_finish(s, q, reterr);
     if (!r) a->settled += (size_t)changed_rows(s);
     return r;
@@ -659,7 +665,7 @@ static int run_settle(struct sqlite *s, struct op *op, struct err *reterr)
         const struct settle *one = &a->settles[i];
         if (one->how == SETTLE_DROP)
             r = drop_one(s, a, one, reterr);
-        else if (one->how != SETTLE_WRITTEN && a->pause_ms > 0)
+        else if (pause_of(a, one) > 0)
             r = pause_one(s, a, one, reterr);
         else
             r = settle_one(s, a, one, reterr);

@@ -281,10 +281,12 @@ static void do_settle(void)
         some[count++] = (struct settle){ id_of(n), bytes_str(envs[env_of(n)]), how };
         want += settled(m, who, how, pause_ms);
     }
-    const struct op *op = buffer(VERB_SETTLE, (struct buffer_ask){ .token = token_of(who),
-                                                                   .settles = some,
-                                                                   .settle_count = count,
-                                                                   .pause_ms = pause_ms });
+    const struct op *op =
+        buffer(VERB_SETTLE, (struct buffer_ask){ .token = token_of(who),
+                                                 .settles = some,
+                                                 .settle_count = count,
+                                                 .back_pause_ms = pause_ms,
+                                                 .failed_pause_ms = pause_ms });
     SAYS(op->buffer->settled == want);
 }
 

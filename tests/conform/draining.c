@@ -309,7 +309,8 @@ static size_t settled_for(uint8_t who, unsigned n, enum settle_how how)
     return buffer(VERB_SETTLE, (struct buffer_ask){ .token = token_of(who),
                                                     .settles = &one,
                                                     .settle_count = 1,
-                                                    .pause_ms = PAUSE_MS })
+                                                    .back_pause_ms = PAUSE_MS,
+                                                    .failed_pause_ms = PAUSE_MS })
         ->buffer->settled;
 }
 
@@ -330,6 +331,29 @@ BUFFER_CASE(pause, keeps_it_from_drainers_until_it_is_over)
     cr_assert(op->buffer->entries.rows[0]->attempts == 1);
     cr_assert(op->buffer->entries.rows[1]->attempts == 0);
     cr_assert(settled(2, "e", 1, SETTLE_WRITTEN) == 1);
+}
+
+BUFFER_CASE(pause, is_what_the_settle_says_for_each)
+{
+    accept_many("e", 1, 4);
+    drain(1, 4, 0);
+    struct settle some[] = { { id_of(1), bytes_str("e"), SETTLE_FAILED },
+                             { id_of(2), bytes_str("e"), SETTLE_BACK } };
+    struct buffer_ask ask = {
+        .token = token_of(1), .settles = some, .settle_count = 2, .failed_pause_ms = PAUSE_MS
+    };
+    cr_assert(buffer(VERB_SETTLE, ask)->buffer->settled == 2);
+    expect_entries(drain(2, 10, 0), "e", "2");
+    some[0] = (struct settle){ id_of(3), bytes_str("e"), SETTLE_FAILED };
+    some[1] = (struct settle){ id_of(4), bytes_str("e"), SETTLE_BACK };
+    ask.failed_pause_ms = 0;
+    ask.back_pause_ms = 2 * PAUSE_MS;
+    cr_assert(buffer(VERB_SETTLE, ask)->buffer->settled == 2);
+    expect_entries(drain(2, 10, 0), "e", "3");
+    world_advance(&world, PAUSE_MS);
+    expect_entries(drain(2, 10, 0), "e", "1");
+    world_advance(&world, PAUSE_MS);
+    expect_entries(drain(2, 10, 0), "e", "4");
 }
 
 BUFFER_CASE(pause, is_nobodys)
