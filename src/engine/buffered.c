@@ -218,10 +218,20 @@ static void hint_dropped(struct run_call *c, struct op *op)
         run_finish(c, OUTCOME_ABSENT);
 }
 
+/* A row is what counts of a run, also if its entry had the key, too: a drainer may have died in between. */
+static void tell_reset(struct run_call *c)
+{
+    c->cleared = true;
+    c->out.buffered = false;
+    run_rows_clear(&c->out.rows);
+    c->out.rows = c->ask.rows;
+    c->ask.rows = (struct run_rows){ 0 };
+}
+
 static void drop_hint(struct run_call *c, enum outcome outcome)
 {
     struct err err;
-    c->cleared |= outcome == OUTCOME_OK;
+    if (outcome == OUTCOME_OK) tell_reset(c);
     if (!has(c->engine, CAP_GATE) || trigger_claim_key(c, c->args.task, c->args.key, &err))
         hint_dropped(c, NULL);
     else

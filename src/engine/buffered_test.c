@@ -286,6 +286,23 @@ static void work_on(const struct run_id *id, enum run_change_kind kind)
     cr_assert(there, "it was not leased");
 }
 
+/* While the entry still looks as if it waited: a final state stays, whoever tells it. */
+Test(buffered, a_reset_tells_of_the_run_in_the_ledger)
+{
+    struct run_id id = buffered_run("k");
+    struct asked before = expect(reset("k"), OUTCOME_OK);
+    cr_assert(before.buffered && before.rows.count == 1);
+    struct run_id other = buffered_run("k");
+    write_and_die(&other);
+    work_on(&other, RUN_COMPLETE);
+    world_advance(&s.world, 30000); /* its lease: nobody has it now */
+    struct asked after = expect(reset("k"), OUTCOME_OK);
+    cr_assert(!after.buffered && after.rows.count == 1);
+    cr_assert(run_id_eq(&after.rows.rows[0]->id, &other) && !run_id_eq(&id, &other));
+    cr_assert(after.rows.rows[0]->state == RUN_COMPLETED && !after.rows.rows[0]->key_held);
+    expect(reset("k"), OUTCOME_ABSENT);
+}
+
 /* While the entry still looks as if it waited. */
 Test(buffered, a_trigger_is_told_of_the_run_in_the_ledger)
 {

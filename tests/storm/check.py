@@ -180,6 +180,14 @@ def check_created(h):
 # ---- the list has everything, once, and nothing that nobody asked for ------------------------------
 
 
+def made_for_nobody(h, i, key):
+    """A trigger that is asked again within one call, because its daemon died, finds its run by the key; unless
+    that was reset in between. Then there is a run that only the reset was told of."""
+    resets = [d for d in h.resets if d.ok and d.run == i]
+    return any(d.act == "trigger" and d.what == key and d.begin < r.end and r.begin < d.end
+               for r in resets for d in h.deeds)
+
+
 def check_listed(h):
     listed = [d for d in h.deeds if d.act == "list"]
     for d in listed:
@@ -194,7 +202,7 @@ def check_listed(h):
     ids = {d.asked for d in unsure if d.act == "trigger"}
     nameless = sum(d.act == "replay" or not (d.what or d.asked) for d in unsure)
     for i, d in h.listed.items():
-        if i in h.told or i in ids or (d.key and d.key in keys):
+        if i in h.told or i in ids or (d.key and d.key in keys) or made_for_nobody(h, i, d.key):
             continue
         nameless -= not d.key
         if d.key or nameless < 0:
