@@ -274,7 +274,6 @@ bench-check: packages-test ## instructions per operation against the figures tha
 bench-docs: ## the numbers of the last `make bench` into docs/performance.md, and its chart
 	@node bench/docs.mjs $(BUILD)/bench docs/performance.md
 	@node bench/chart.mjs docs/performance.md docs/performance.svg
-	@[ ! -f $(BUILD)/bench/bench.json ] || cp $(BUILD)/bench/bench.json docs/performance.json
 
 .PHONY: format lint
 format: packages-dev ## clang-format over the tree

@@ -261,9 +261,14 @@ static void lost_the_claim(struct run_call *c)
     trigger_claim(c);
 }
 
+/* An earlier try has made it; unless what was made then has become an alias of somebody else's. */
+static bool is_mine(const struct run_call *c, const struct run *run)
+{
+    return c->trigger.maybe && !run->canonical.text[0];
+}
+
 static void put_answered(struct run_call *c, struct op *op)
 {
-    struct trigger *t = &c->trigger;
     const struct run *run = c->ask.rows.count ? c->ask.rows.rows[0] : NULL;
     if (op->err.code) {
         if (!run_may_retry(c, op->err.code, put)) trigger_fail(c, &op->err);
@@ -276,7 +281,7 @@ static void put_answered(struct run_call *c, struct op *op)
     }
     CHECK(run);
     if (op->out.outcome == OUTCOME_OK)
-        found(c, run, false, c->ask.put == PUT_INSERT || t->maybe);
+        found(c, run, false, c->ask.put == PUT_INSERT || is_mine(c, run));
     else if (op->out.outcome == OUTCOME_CACHED)
         found(c, run, false, false);
     else

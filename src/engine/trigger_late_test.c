@@ -110,16 +110,16 @@ Test(trigger_late, who_takes_over_between_insert_and_publish_finds_the_row)
     cr_assert(stats.ownership_lost == 1 && stats.aliased == 0, "overtaken, by its own run");
 }
 
-/* Somebody has taken the claim over, has not seen the row, which was not committed then, and has put
- * another run into the buffer. */
-static struct run_id accept_behind(const char *key)
+/* A run in the buffer, under a claim of somebody's, or without one. */
+static void accept_behind(const char *key, const struct run_id *id, bool claimed)
 {
-    uint8_t random[10] = { 7 }, hash[SHA256_BYTES], frame[RUN_KEY_FRAME_BYTES_MAX];
+    uint8_t hash[SHA256_BYTES], frame[RUN_KEY_FRAME_BYTES_MAX];
     char name[65];
     struct buf packed;
     fingerprint_of("1", hash);
-    plant(&s, VERB_CLAIM, key, NULL, 30000);
-    struct run run = { .env = bytes_str("test"),
+    if (claimed) plant(&s, VERB_CLAIM, key, NULL, 30000);
+    struct run run = { .id = *id,
+                       .env = bytes_str("test"),
                        .task = bytes_str("mail"),
                        .queue = bytes_str("mail"),
                        .payload = bytes_str("1"),
@@ -131,7 +131,6 @@ static struct run_id accept_behind(const char *key)
                        .created_at_ms = s.world.wall_ms,
                        .available_at_ms = s.world.wall_ms,
                        .attempts_max = 3 };
-    run_id_make(s.world.wall_ms, random, &run.id);
     buf_init(&packed, 10000);
     run_encode(&run, &packed);
     struct key claim = claim_of(key, name);
@@ -141,6 +140,7 @@ static struct run_id accept_behind(const char *key)
     struct buffer_ask accept = { .env = run.env,
                                  .id = run.id,
                                  .run = buf_bytes(&packed),
+                                 .unclaimed = !claimed,
                                  .key_frame =
                                      bytes_of(frame, run_key_frame(run.task, run.key, frame)) };
     struct op *op = op_new(VERB_ACCEPT, &claim, &in);
@@ -151,15 +151,25 @@ static struct run_id accept_behind(const char *key)
     buffer_ask_clear(&accept);
     blob_unref(in.value);
     buf_fini(&packed);
-    return run.id;
 }
 
+static struct run_id other_id(void)
+{
+    uint8_t random[RUN_ID_RANDOM_BYTES] = { 7 };
+    struct run_id id;
+    run_id_make(s.world.wall_ms, random, &id);
+    return id;
+}
+
+/* Somebody has taken the claim over, has not seen the row, which was not committed then, and has put
+ * another run into the buffer. */
 Test(trigger_late, a_rival_in_the_buffer_becomes_an_alias_at_once)
 {
     struct asked a;
     stops_before(VERB_PUBLISH, &a);
     world_advance(&s.world, LEASE_MS_DEFAULT);
-    struct run_id rival = accept_behind("k");
+    struct run_id rival = other_id();
+    accept_behind("k", &rival, true);
     struct run_change tag = { .kind = RUN_ADD_TAGS, .body = bytes_str("\5rival") };
     cr_assert(expect(change(&s, &rival, tag), OUTCOME_OK).buffered);
     goes_on(); /* nobody drains, but for this one */
@@ -174,4 +184,26 @@ Test(trigger_late, a_rival_in_the_buffer_becomes_an_alias_at_once)
     struct asked later = expect(trigger(&s, "k", "1"), OUTCOME_CACHED);
     struct run_id id = id_of(&later);
     cr_assert(run_id_eq(&id, &mine));
+}
+
+/* Its run went into the buffer, the answer was lost, and so was that of the ledger, which it asked next.
+ * Meanwhile somebody who did not see coord has made another, and it was drained into an alias of that. */
+Test(trigger_late, whose_run_has_become_an_alias_meanwhile_has_not_made_the_other)
+{
+    struct asked a;
+    struct run_args args = trigger_args("k", "1");
+    args.run.id = other_id();
+    args.id_is_new = true;
+    faulty_set(slow.store, VERB_CLAIM, FAULT_REFUSE, FAULTY_ALWAYS);
+    faulty_set(slow.store, VERB_RUN_PUT, FAULT_LOSE_REQUEST, 1);
+    ask_start(&slow, &args, &a);
+    world_settle(&s.world);
+    cr_assert(a.finished == 0);
+    struct asked made = expect(trigger(&s, "k", "1"), OUTCOME_OK);
+    accept_behind("k", &args.run.id, false);
+    cr_assert(drain_for(&s, 10, 0).aliased == 1);
+    world_advance(&s.world, 1000);
+    expect(a, OUTCOME_CACHED);
+    struct run_id mine = id_of(&a), theirs = id_of(&made);
+    cr_assert(run_id_eq(&mine, &theirs));
 }
