@@ -187,8 +187,8 @@ standby_start() {
     return 1
 }
 
-game "$postgres" "$redis" on new-player failover 3 >/dev/null
-like "failover: before it" "$(game "$postgres" "$redis" on use-item failover r1)" "ok: potions 2,*"
+game "$postgres" "$redis?timeout_ms=5000" on new-player failover 3 >/dev/null
+like "failover: before it" "$(game "$postgres" "$redis?timeout_ms=5000" on use-item failover r1)" "ok: potions 2,*"
 standby_start
 report $? "failover: a standby"
 until_so "$postgres" "SELECT bool_and(replay_lsn = pg_current_wal_lsn()) FROM pg_stat_replication"
@@ -197,14 +197,14 @@ query "$promoted" "ALTER SYSTEM SET primary_conninfo = ''"
 query "$promoted" "SELECT pg_reload_conf()" >>err
 until_so "$postgres" "SELECT count(*) = 0 FROM pg_stat_replication"
 report $? "failover: ... and is cut off"
-like "failover: a commit that it lacks" "$(game "$postgres" "$redis" on use-item failover r2)" "ok: potions 1,*version 44"
-like "failover: ... is cached" "$(game "$postgres" "$redis" on use-item failover r2)" "cached: potions 1,*"
+like "failover: a commit that it lacks" "$(game "$postgres" "$redis?timeout_ms=5000" on use-item failover r2)" "ok: potions 1,*version 44"
+like "failover: ... is cached" "$(game "$postgres" "$redis?timeout_ms=5000" on use-item failover r2)" "cached: potions 1,*"
 kill -9 "$ONCE_TEST_POSTGRES_PID"
 is "failover: the standby is promoted" "$(query "$promoted" "SELECT pg_promote()")" t
 is "failover: the commit is gone, and its marker" "$(row "$promoted" failover) $(markers "$promoted" failover)" "2|50|0|43 1"
-like "failover: so the retry is carried out, whatever Redis has" "$(game "$promoted" "$redis" on use-item failover r2)" "ok: potions 1,*version 44"
-like "failover: ... and cached" "$(game "$promoted" "$redis" on use-item failover r2)" "cached: potions 1,*"
-like "failover: what was not lost is done" "$(game "$promoted" "$redis" on use-item failover r1)" "already_done: potions 2,*"
+like "failover: so the retry is carried out, whatever Redis has" "$(game "$promoted" "$redis?timeout_ms=5000" on use-item failover r2)" "ok: potions 1,*version 44"
+like "failover: ... and cached" "$(game "$promoted" "$redis?timeout_ms=5000" on use-item failover r2)" "cached: potions 1,*"
+like "failover: what was not lost is done" "$(game "$promoted" "$redis?timeout_ms=5000" on use-item failover r1)" "already_done: potions 2,*"
 is "failover: each was carried out once" "$(row "$promoted" failover)" "1|60|0|44"
 
 over
