@@ -120,6 +120,16 @@ def check_resolves(h):
 # ---- one key, one run (V2) -------------------------------------------------------------------------
 
 
+# One that was buffered, and met another payload under its key when it was drained, is FAILED, too; unless it
+# had been canceled, and stays so (U1, U3).
+def gave_up_key(i, status):
+    last = status[i]
+    if not last or last.status not in ("FAILED", "CANCELED"):
+        return False
+    others = [status[j] for j in status if j != i and status[j]]
+    return last.status == "FAILED" or any(o.payload != last.payload for o in others)
+
+
 def check_keys(h):
     runs = defaultdict(dict)  # of a key: canonical id -> what says so
     for d in h.deeds:
@@ -134,7 +144,7 @@ def check_keys(h):
         if any(d.act == "reset" and d.what == key for d in h.resets):
             continue
         status = {i: (h.last.get(i) or h.listed.get(i)) for i in of_key}
-        live = [i for i in of_key if not status[i] or status[i].status != "FAILED"]
+        live = [i for i in of_key if not gave_up_key(i, status)]
         if len(live) > 1:
             h.violates("V2", f"key {key} has {len(live)} runs", *[of_key[i] for i in live],
                        *[h.last[i] for i in live if i in h.last])
