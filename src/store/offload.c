@@ -34,6 +34,7 @@ enum {
     GATHER_SKIP_MAX = 64,
     LATER_US = 30000, /* of a batch, for what nobody waits for */
     LATER_MIN = 16,
+    LATER_FIRST = 64, /* as long as nobody knows how fast the store is */
 };
 
 struct offload {
@@ -216,7 +217,7 @@ static void gather(struct offload *o, int64_t took_us)
 static void pace_later(struct offload *o, size_t count, int64_t took_us)
 {
     size_t most = took_us > 0 ? (size_t)(LATER_US * (int64_t)count / took_us) : SIZE_MAX;
-    if (most > 2 * count) most = 2 * count;
+    if (most > 4 * count) most = 4 * count;
     if (most > OFFLOAD_BATCH_MAX) most = OFFLOAD_BATCH_MAX;
     if (most > o->later_most || took_us > LATER_US) o->later_most = most;
     if (o->later_most < LATER_MIN) o->later_most = LATER_MIN;
@@ -404,7 +405,7 @@ int offload_open(struct store *inner, const struct store_env *env, struct store 
     }
     *o = (struct offload){ .inner = inner,
                            .work_fd = -1,
-                           .later_most = LATER_MIN,
+                           .later_most = LATER_FIRST,
                            .source.run = offload_collect,
                            .connects = inner->connects };
     o->base = (struct store){
