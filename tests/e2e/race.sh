@@ -50,7 +50,8 @@ once=$(realpath "$1")/once
 [ -x "$once" ] || { echo "Bail out! there is no $once"; exit 1; }
 work=$(mktemp -d)
 cd "$work" || exit 1
-trap 'rm -rf "$work"' EXIT
+finished= # not yet: whoever ends before that says why
+trap '[ -n "$finished" ] || cat noise >&3; rm -rf "$work"' EXIT
 exec 3>&2 2>noise # what the shell says of every job that is killed
 unset ONCE_COORD ONCE_DATA
 file=$work/once.db # "": the ledger is elsewhere
@@ -98,11 +99,24 @@ declare -A pid_of dealt exact       # racer -> pid; pid -> what was done; id -> 
 declare -A kills stops stopped      # per key
 acted=0
 
+mkfifo events
+exec 8<>events
+# A line is written at once, but read byte by byte: the time may be up in the middle of it, and what
+# was read of it by then is not lost.
+half=
+next_event() { # SECONDS: sets key, pid and id
+    local line=
+    read -r -t "$1" line <&8 || { half+=$line; return 1; }
+    read -r key pid id <<<"$half$line"
+    half=
+}
+printf '%s' "1 23" >&8
+! next_event 0.05 && echo "4 1.234.5" >&8 && next_event 5 && [ "$key/$pid/$id" = 1/234/1.234.5 ]
+report $? "a report that comes in two parts is one"
+
 # Everything that runs holds this lock, also what a killed owner may leave behind.
 exec 9>alive
 flock -s 9
-mkfifo events
-exec 8<>events
 for ((i = 0; i < racers; i++)); do
     for ((k = 0; k < keys; k++)); do
         kills[$k]=0 stops[$k]=0 stopped[$k]=
@@ -205,7 +219,7 @@ for ((k = 0; k < keys; k++)); do
     signal KILL "${pid_of[$k.$((RANDOM % racers))]}"
 done
 while [ $SECONDS -lt $limit ]; do
-    if read -r -t 0.5 key pid id <&8; then
+    if next_event 0.5; then
         on_effect "$key" "$pid" "$id"
     elif ! running; then
         break
@@ -280,5 +294,6 @@ for ((k = 0; k < keys; k++)); do
     report $? "key $k: all survivors printed the same bytes"
 done
 [ $failures -eq 0 ] || cat noise >&3
+finished=yes
 echo "1..$count"
 [ $failures -eq 0 ]
