@@ -71,9 +71,10 @@ Test(resp_run_args, trigger_by_default)
 
 Test(resp_run_args, trigger_with_everything)
 {
-    const struct resp_run *r = must(
-        "once.trigger send [1] env prod key k KEYTTL 1h DELAY 5s TAG a TAG b QUEUE mail "
-        "ORDER user-1 ATTEMPTS 7 METADATA {\"a\":1} ID " ID " NEWID ONMISMATCH return WAIT 0 RAW 9");
+    const struct resp_run *r =
+        must("once.trigger send [1] env prod key k KEYTTL 1h DELAY 5s TAG a TAG b QUEUE mail "
+             "ORDER user-1 ATTEMPTS 7 METADATA {\"a\":1} ID " ID
+             " NEWID ONMISMATCH return WAIT 0 RAW 9");
     const struct run_args *a = &r->args;
     cr_assert(is(a->env, "prod") && is(a->run.key, "k") && a->key_ms == 3600000);
     cr_assert(a->delay_ms == 5000 && a->run.attempts_max == 7 && a->mismatch_returns);

@@ -186,7 +186,8 @@ static void id_entry_looked_up(struct run_call *c, struct op *op)
 /* Without a buffer the ledger finds that out by itself when the run is put there. */
 static bool needs_id(const struct run_call *c)
 {
-    return c->trigger.named && c->args.run.key.len && has(c->engine, CAP_BUFFER) && !c->degraded;
+    return c->trigger.named && c->args.run.key.len && has(c->engine, CAP_BUFFER) &&
+           !c->degraded;
 }
 
 /* ---- the key, or the id if there is none ---- */

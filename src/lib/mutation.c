@@ -177,16 +177,17 @@ static void step_over(struct mutation_call *call, void *ctx)
 }
 
 /* Blocks until it is answered. */
-static int step(struct mutate *m, struct mutation_args *args, struct mutation_answer *ret)
+static int step(struct mutate *m, const struct mutation_args *in, struct mutation_answer *ret)
 {
     struct asked a = { .call = { .once = m->once } };
-    args->env = m->env;
-    args->mutation = m->marker.mutation;
-    args->done = step_over;
-    args->ctx = &a;
+    struct mutation_args args = *in;
+    args.env = m->env;
+    args.mutation = m->marker.mutation;
+    args.done = step_over;
+    args.ctx = &a;
     pthread_cond_init(&a.call.cond, NULL);
     drive_enter(m->once);
-    int r = engine_mutation(m->once->engine, args, NULL, &a.err);
+    int r = engine_mutation(m->once->engine, &args, NULL, &a.err);
     if (!r) drive_until(m->once, &a.call);
     drive_leave(m->once);
     pthread_cond_destroy(&a.call.cond);

@@ -166,6 +166,7 @@ static step_fn *const steps[] = {
 enum http_progress http_read_body(struct http_reader *r, struct bytes in,
                                   struct bytes *ret_data, size_t *ret_used)
 {
+    /* cppcheck-suppress ctuuninitvar ; an output: it is kept here, not read */
     struct cursor c = { in, ret_data };
     enum http_progress p = HTTP_READY;
     while (p == HTTP_READY && r->step != BODY_NONE) p = steps[r->step](r, &c);

@@ -502,6 +502,7 @@ static expect_fn *const functions[] = {
 int json_read(struct bytes text, const struct json_limits *limits, struct json_node *nodes,
               struct json *ret_json, struct err *reterr)
 {
+    /* cppcheck-suppress ctuuninitvar ; an output: it is kept here, not read */
     struct parser p = { text, limits, nodes, reterr, .open = NONE };
     CHECK(limits->nodes_max < NONE);
     if (text.len >= NONE) return err_set(reterr, ERR_LIMIT, "JSON: too long");

@@ -275,6 +275,7 @@ static enum resp_progress read_value(struct reply_reader *r, const struct input 
 
 enum resp_progress reply_read(struct reply_reader *r, struct bytes in, struct err *reterr)
 {
+    /* cppcheck-suppress ctuuninitvar ; an output: it is kept here, not read */
     struct input input = { in, reterr };
     if (in.len < r->need) return RESP_MORE;
     enum resp_progress p;

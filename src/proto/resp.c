@@ -255,6 +255,7 @@ static enum resp_progress read_line(struct resp_reader *r, const struct input *i
 enum resp_progress resp_read(struct resp_reader *r, uint8_t *data, size_t len,
                              struct resp_command *ret_command, struct err *reterr)
 {
+    /* cppcheck-suppress ctuuninitvar ; an output: it is kept here, not read */
     struct input in = { data, len, ret_command, reterr };
     if (len == 0) return more(r, 1);
     if (len < r->need) return RESP_MORE;

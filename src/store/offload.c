@@ -48,8 +48,8 @@ struct offload {
     pthread_mutex_t lock; /* guards what follows */
     struct list queued, later, executed;
     size_t queued_count; /* in both */
-    size_t awaited;  /* the worker sleeps until so many are queued; 0: it does not */
-    size_t expected; /* so many would be queued if all who were just answered ask again */
+    size_t awaited;      /* the worker sleeps until so many are queued; 0: it does not */
+    size_t expected;     /* so many would be queued if all who were just answered ask again */
     bool stop, watching, foreign;
     struct histogram batches; /* ops in each */
     uint64_t connects;        /* of the inner store, after the last batch */

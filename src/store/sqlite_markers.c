@@ -100,8 +100,10 @@ int sqlite_markers_sweep(struct sqlite *s, struct op *op, struct err *reterr)
     sqlite3 *db;
     struct found found;
     int r = connect(s, &db, reterr);
-    if (!r) r = found_read(db, &found, reterr);
-    if (r || !found.version) return r;
+    if (r) return r;
+    r = found_read(db, &found, reterr);
+    if (r) return r;
+    if (!found.version) return 0;
     return sweep(s, db, found.ttl_ms, op, reterr);
 }
 
