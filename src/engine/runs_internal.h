@@ -186,7 +186,9 @@ bool burst_keeps(const struct run_call *c); /* is there a gate that may divert, 
 bool burst_is_tripped(const struct run_call *c);
 /* Of envs whose weight is not 1; to be freed. NULL: there are none, or no memory: all are equal then. */
 struct env_weight *burst_weights(const struct runs *r, size_t *ret_count);
-void burst_diverted(struct run_call *c); /* it was, without asking: it counts all the same */
+/* It was, without asking; it was let pass, without asking. Both count all the same. */
+void burst_diverted(struct run_call *c);
+void burst_passed(struct run_call *c);
 
 /* ---- overrides.c ---- */
 
