@@ -179,6 +179,53 @@ Test(resolve, an_id_of_the_ledger_is_not_given_to_another_payload)
     expect_kept("1");
 }
 
+/* Both look before either is accepted. */
+static void expect_one(struct run_args one, struct run_args two)
+{
+    struct asked a, b;
+    trip();
+    ask_start(&s, &one, &a);
+    ask_start(&s, &two, &b);
+    world_settle(&s.world);
+    expect(a, OUTCOME_OK);
+    expect(b, OUTCOME_MISMATCH);
+    expect_kept("1");
+    expect(ask(&s, one), OUTCOME_CACHED);
+    expect(ask(&s, two), OUTCOME_MISMATCH);
+}
+
+Test(resolve, of_two_payloads_with_one_id_at_once_one_is_accepted)
+{
+    expect_one(named_args("a", "1"), named_args("b", "2"));
+    expect(trigger(&s, "b", "2"), OUTCOME_OK); /* the key is still free */
+}
+
+Test(resolve, of_one_with_a_key_and_one_without_at_once_one_is_accepted)
+{
+    expect_one(named_args("", "1"), named_args("a", "2")); /* it has fewer looks */
+}
+
+Test(resolve, of_two_tasks_with_one_id_at_once_one_is_accepted)
+{
+    struct run_args other = named_args("", "2");
+    other.run.task = bytes_str("other");
+    expect_one(named_args("", "1"), other);
+}
+
+Test(resolve, who_takes_another_payload_is_given_the_one_of_its_id)
+{
+    struct asked a, b;
+    struct run_args one = named_args("a", "1"), two = named_args("b", "2");
+    two.mismatch_returns = true;
+    trip();
+    ask_start(&s, &one, &a);
+    ask_start(&s, &two, &b);
+    world_settle(&s.world);
+    expect(a, OUTCOME_OK);
+    expect(b, OUTCOME_CACHED);
+    cr_assert(b.buffered && bytes_eq(b.rows.rows[0]->payload, bytes_str("1")));
+}
+
 Test(resolve, a_repeated_id_finds_its_run_when_the_key_has_expired)
 {
     trip();

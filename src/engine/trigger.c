@@ -256,6 +256,14 @@ void trigger_meet(struct run_call *c, const struct run *run, bool buffered)
         trigger_other(c, run, buffered);
 }
 
+void trigger_meet_id(struct run_call *c, const struct run *run, bool buffered)
+{
+    if (run->canonical.text[0] || run_is_same(run, &c->args.run))
+        trigger_meet(c, run, buffered);
+    else
+        trigger_other(c, run, buffered);
+}
+
 /* ---- the ledger ---- */
 
 /* Does it stand in a line of runs that are done one after the other? */
@@ -348,12 +356,21 @@ static void free_key(struct run_call *c, const struct entry *entry)
     run_submit(c, VERB_APPEND, entry_let_go);
 }
 
+/* Two with one id have come at the same time, and neither has seen the other when it looked. What the
+ * ledger has by now, it tells. */
+static bool has_my_id(const struct run_call *c, const struct entry *entry)
+{
+    return run_id_eq(&entry->id, &c->args.run.id);
+}
+
 static void accept_met(struct run_call *c)
 {
     struct run run;
     const struct entry *entry = c->buffer.entries.count ? c->buffer.entries.rows[0] : NULL;
-    if (!entry || entry_run(c, entry, &run))
+    if (!entry || entry->state == ENTRY_WRITTEN || entry_run(c, entry, &run))
         put(c);
+    else if (has_my_id(c, entry))
+        trigger_meet_id(c, &run, true);
     else if (run_holds_key(&run, wall_ms(c->engine)))
         trigger_meet(c, &run, true);
     else

@@ -175,8 +175,9 @@ struct buffer_ask {
                      * this place; 0: from the oldest on */
 
     /* out; outcome in op->out.outcome:
-     *   ACCEPT  OK: it is there, now or already; CACHED: its key leads to the entry in `entries`;
-     *           LOST: the claim is somebody else's, and nothing was accepted
+     *   ACCEPT  OK: it is there, now or already; CACHED: its key leads to the entry in `entries`, or
+     *           its id does, which came with another run, and nothing was accepted; LOST: the claim is
+     *           somebody else's, and nothing was accepted
      *           fresh: IN_PROGRESS: there is a record of the claim, or an entry that is written and
      *           still kept has the key or the id, or one has the id without the key; nothing was
      *           changed. OK leaves the claim as it is: whoever claims it finds the entry
