@@ -212,6 +212,33 @@ Test(resolve, of_two_tasks_with_one_id_at_once_one_is_accepted)
     expect_one(named_args("", "1"), other);
 }
 
+/* The gate lets one pass and diverts the other: they are in two stores, and both were acknowledged. The id
+ * is that of the ledger's. */
+Test(resolve, of_two_payloads_with_one_id_in_two_stores_none_is_lost)
+{
+    struct asked a, b;
+    struct run_args one = named_args("a", "1"), two = named_args("b", "2");
+    ask_start(&s, &one, &a);
+    ask_start(&s, &two, &b);
+    world_settle(&s.world);
+    cr_assert(!expect(a, OUTCOME_OK).buffered && expect(b, OUTCOME_OK).buffered);
+    cr_assert(drain(&s).parked == 1);
+    expect_kept("1");
+    struct run_args list = RUN_ARGS_INIT;
+    list.question = ASK_LIST;
+    list.limit = 10;
+    struct asked all = expect(ask(&s, list), OUTCOME_OK);
+    cr_assert(all.rows.count == 2, "%zu", all.rows.count);
+    for (size_t i = 0; i < 2; i++) {
+        const struct run *r = all.rows.rows[i];
+        bool other = !run_id_eq(&r->id, &one.run.id);
+        cr_assert(bytes_eq(r->payload, bytes_str(other ? "2" : "1")));
+        cr_assert(r->state == (other ? RUN_FAILED : RUN_QUEUED));
+        if (other) cr_assert(r->error.len && !r->key_held);
+    }
+    expect(trigger(&s, "b", "2"), OUTCOME_OK); /* the key is free */
+}
+
 Test(resolve, who_takes_another_payload_is_given_the_one_of_its_id)
 {
     struct asked a, b;

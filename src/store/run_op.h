@@ -77,7 +77,8 @@ struct run_ask {
     /* out; outcome in op->out.outcome:
      *   PUT     OK: written, or there already (put tells); `rows` has it. CACHED, MISMATCH: `rows` has
      *           who has the key, or the id. LOST: too late. A PUT that drains and is in time
-     *           is always OK; `rows` has the run that counts.
+     *           is always OK, and `rows` has the run that counts; but MISMATCH if its id is that of a
+     *           run about something else.
      *   GET     OK or ABSENT. By an alias: the canonical run, with `canonical` set to its own id.
      *   CHANGE  OK, ABSENT, LOST, REFUSED, CONFLICT; `rows` has the run as it is now (not if ABSENT)
      *   RESET   OK: `rows` has the run that had the key; ABSENT: nobody had it
