@@ -359,7 +359,6 @@ enum run_put rules_run_put(const struct run *by_id, const struct run *by_key,
                            const struct run *incoming, bool drains, int64_t now_ms)
 {
     bool wants_key = incoming->key_held && incoming->key.len && now_ms < incoming->key_until_ms;
-    if (by_id && drains) return PUT_SAME;
     if (by_id)
         return by_id->canonical.text[0] || run_is_same(by_id, incoming) ? PUT_SAME
                                                                         : PUT_MISMATCH;

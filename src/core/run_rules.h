@@ -85,7 +85,7 @@ enum run_put {
     PUT_INSERT, /* it is new; if it has a key, it takes it from `by_key`, which had no right to it */
     PUT_SAME,   /* it is there already, by its id, or as an alias; what is missing is applied */
     PUT_CACHED, /* its key leads to another run */
-    PUT_MISMATCH, /* ... which is about something else; or its id does */
+    PUT_MISMATCH, /* ... which is about something else; or its id does, also if it drains */
     PUT_ALIAS, /* it was acknowledged before anybody knew of the other: it becomes its alias */
     PUT_FAILED, /* the same, but the other is about something else: a FAILED run, without the key */
 };

@@ -138,3 +138,51 @@ Test(brief, an_expired_key_makes_a_new_run)
     struct run_id other = id_of(&second);
     cr_assert(!run_id_eq(&id, &other));
 }
+
+/* Not on the short way: their id is theirs. Both look before either is accepted. */
+Test(brief, of_two_payloads_with_one_id_at_once_one_is_accepted)
+{
+    struct asked a, b;
+    struct run_args one = trigger_args("a", "1"), two = trigger_args("b", "2");
+    cr_assert(run_id_parse(bytes_str("run_01ARZ3NDEKTSV4RRFFQ69G5FAV"), &one.run.id));
+    two.run.id = one.run.id;
+    ask_start(&s, &one, &a);
+    ask_start(&s, &two, &b);
+    world_settle(&s.world);
+    cr_assert(a.finished && b.finished && !a.error && !b.error);
+    const char *kept = a.outcome == OUTCOME_OK ? "1" : "2";
+    cr_assert((a.outcome == OUTCOME_OK) + (b.outcome == OUTCOME_OK) == 1);
+    cr_assert((a.outcome == OUTCOME_MISMATCH) + (b.outcome == OUTCOME_MISMATCH) == 1);
+    struct asked got = expect(get(&s, &one.run.id), OUTCOME_OK);
+    cr_assert(got.buffered && bytes_eq(got.rows.rows[0]->payload, bytes_str(kept)));
+    drain(&s);
+    got = expect(get(&s, &one.run.id), OUTCOME_OK);
+    cr_assert(!got.buffered && bytes_eq(got.rows.rows[0]->payload, bytes_str(kept)));
+}
+
+/* The gate lets one pass and diverts the other: they are in two stores, and both were acknowledged. */
+Test(brief, of_two_payloads_with_one_id_in_two_stores_none_is_lost)
+{
+    struct asked a, b;
+    struct run_args one = trigger_args("a", "1"), two = trigger_args("b", "2");
+    drain(&s);
+    world_advance(&s.world, 20000);
+    cr_assert(run_id_parse(bytes_str("run_01ARZ3NDEKTSV4RRFFQ69G5FAV"), &one.run.id));
+    two.run.id = one.run.id;
+    ask_start(&s, &one, &a);
+    ask_start(&s, &two, &b);
+    world_settle(&s.world);
+    expect(a, OUTCOME_OK);
+    expect(b, OUTCOME_OK);
+    cr_assert(a.buffered != b.buffered);
+    cr_assert(drain(&s).parked == 1);
+    struct asked got = expect(get(&s, &one.run.id), OUTCOME_OK);
+    cr_assert(bytes_eq(got.rows.rows[0]->payload, bytes_str(a.buffered ? "2" : "1")));
+    struct run_args list = RUN_ARGS_INIT;
+    list.question = ASK_LIST;
+    list.limit = 10;
+    list.states = 1U << RUN_FAILED;
+    struct asked failed = expect(ask(&s, list), OUTCOME_OK);
+    cr_assert(failed.rows.count == 1);
+    cr_assert(bytes_eq(failed.rows.rows[0]->payload, bytes_str(a.buffered ? "1" : "2")));
+}

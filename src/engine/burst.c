@@ -5,7 +5,8 @@
  * pass. A gate that cannot be asked lets pass: the ledger is the slow way, never the wrong one.
  *
  * A gate that is tripped says for how long, and nothing makes that shorter. Until then nobody has to ask:
- * those who were diverted meanwhile are counted with the next question. */
+ * those who were diverted meanwhile are counted with the next question. So are those who are not to be
+ * diverted at all, because their order counts. */
 #include "base/check.h"
 #include "engine/runs_internal.h"
 
@@ -19,8 +20,8 @@ struct burst {
     struct map_node node;
     struct runs *runs;
     struct task send;
-    struct timer count;         /* `diverted` is counted then, if nobody asks before */
-    size_t diverted;            /* without asking, and not counted yet */
+    struct timer count;         /* `unasked` are counted then, if nobody asks before */
+    size_t unasked;             /* diverted, or let pass, without asking, and not counted yet */
     int64_t tripped_until_ms;   /* at least; monotonic */
     struct list waiting, asked; /* struct run_call, by trigger.at_gate */
     struct link weighted;       /* in runs->weighted: its weight is not 1 */
@@ -70,7 +71,7 @@ void bursts_fini(struct runs *r)
 static bool drop_idle(struct map_node *n, void *ctx)
 {
     struct burst *b = container_of(n, struct burst, node);
-    bool idle = !b->asking && list_empty(&b->waiting) && !b->diverted && !b->own;
+    bool idle = !b->asking && list_empty(&b->waiting) && !b->unasked && !b->own;
     return idle ? drop(n, ctx) : true;
 }
 
@@ -108,14 +109,14 @@ static void send_later(struct burst *b)
 static void count_later(struct burst *b)
 {
     struct loop *loop = b->runs->engine->loop;
-    if (b->diverted && !timer_is_set(&b->count))
+    if (b->unasked && !timer_is_set(&b->count))
         timer_set(loop, &b->count, loop->now_ms + COUNT_MS);
 }
 
 static void count_now(struct timer *t)
 {
     struct burst *b = container_of(t, struct burst, count);
-    if (!b->asking && b->diverted) task_post(b->runs->engine->loop, &b->send);
+    if (!b->asking && b->unasked) task_post(b->runs->engine->loop, &b->send);
 }
 
 static void learn(struct burst *b)
@@ -170,9 +171,9 @@ static void send(struct task *task)
     }
     b->ask = (struct gate_ask){ .env = burst_env(&b->node),
                                 .config = b->config,
-                                .count = b->asked_count + b->diverted };
-    b->counted = b->diverted;
-    b->diverted = 0;
+                                .count = b->asked_count + b->unasked };
+    b->counted = b->unasked;
+    b->unasked = 0;
     b->asked_ms = b->runs->engine->loop->now_ms;
     op->gate = &b->ask;
     b->asking = true;
@@ -233,18 +234,37 @@ bool burst_is_tripped(const struct run_call *c)
     return tripped_burst(c);
 }
 
+static void count(struct burst *b)
+{
+    b->unasked++;
+    count_later(b);
+}
+
 static void divert(struct run_call *c, struct burst *b)
 {
     c->engine->runs->stats.diverted++;
     c->trigger.diverted = true;
-    b->diverted++;
-    count_later(b);
+    count(b);
 }
 
 void burst_diverted(struct run_call *c)
 {
     struct burst *b = burst_for(c->engine->runs, c->args.env);
     if (b) divert(c, b);
+}
+
+static void count_at(struct runs *r, struct bytes env)
+{
+    struct burst *b = burst_for(r, env);
+    if (b && b->config.mode != GATE_OFF) count(b);
+}
+
+void burst_passed(struct run_call *c)
+{
+    struct runs *r = c->engine->runs;
+    r->stats.passed++;
+    count_at(r, c->args.env);
+    if (r->config.all_gate.threshold) count_at(r, bytes_of(NULL, 0));
 }
 
 void burst_ask(struct run_call *c)

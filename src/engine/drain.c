@@ -8,7 +8,8 @@
  * entries go back, and the next round waits, longer every time. An entry that the ledger refuses goes
  * back, too, with a pause that is longer every time, and nobody else waits for it; one that is refused
  * for good becomes a FAILED run with the reason and all that can be read of it. Should the ledger not
- * take that either, it stays in the buffer: nothing vanishes.
+ * take that either, it stays in the buffer: nothing vanishes. That includes an entry whose id, which its
+ * caller has chosen, is that of another run in the ledger: it is written under another one, FAILED.
  *
  *   lease --> put, put, put --> settle --> the next, at once if there was more than fits a round
  *     '--none: look again in a while, or when something is accepted here */
@@ -427,6 +428,38 @@ static void poisoned(struct item *item, const struct err *err)
         not_taken(item, &no_memory);
 }
 
+/* The same id for every drainer that finds the entry. False: out of memory. */
+static bool another_id(const struct entry *entry, struct run_id *ret_id)
+{
+    uint8_t hash[SHA256_BYTES];
+    struct bytes pieces[] = { run_id_bytes(&entry->id), entry->run };
+    if (!sha256_pieces(pieces, 2, hash)) return false;
+    run_id_make(run_id_ms(&entry->id), hash, ret_id);
+    return true;
+}
+
+/* Two were acknowledged with one id, one here and one in the ledger, which did not know of each other.
+ * The id leads to that one; what this one is about must not be lost without a word. */
+static void id_taken(struct item *item)
+{
+    static const struct err why = { ERR_INVALID,
+                                    "its id is that of a run about something else" };
+    struct run_id id;
+    tell_poison(item, 0, outcome_name(OUTCOME_MISMATCH));
+    if (item->parked) {
+        item_done(item, SETTLE_FAILED);
+        return;
+    }
+    if (another_id(item->entry, &id)) item->parked = parked_run(item, &why);
+    if (!item->parked) {
+        not_taken(item, &no_memory);
+        return;
+    }
+    item->parked->id = id;
+    run_ask_clear(&item->ask); /* which has the other one */
+    put(item);
+}
+
 /* Whatever else is wrong, is wrong with the ledger. */
 static bool is_poison(int code)
 {
@@ -450,14 +483,15 @@ static void put_answered(struct op *op, void *ctx)
 {
     struct item *item = ctx;
     struct err err = op->err;
-    bool late = op->out.outcome == OUTCOME_LOST;
+    enum outcome outcome = op->out.outcome;
     op_free(op);
-    if (!err.code && late) {
-        too_late(item);
-        return;
-    }
     if (!err.code) {
-        written(item);
+        if (outcome == OUTCOME_LOST)
+            too_late(item);
+        else if (outcome == OUTCOME_MISMATCH)
+            id_taken(item);
+        else
+            written(item);
         return;
     }
     if (err.code == ERR_AMBIGUOUS && retries(item)) return;

@@ -152,20 +152,12 @@ static void drop_hint(struct run_call *c)
 
 /* ---- the id that the caller has chosen, beside a key ---- */
 
-static void id_met(struct run_call *c, const struct run *run, bool buffered)
-{
-    if (run->canonical.text[0] || run_is_same(run, &c->args.run))
-        trigger_meet(c, run, buffered);
-    else
-        trigger_other(c, run, buffered);
-}
-
 static void id_looked_up(struct run_call *c, struct op *op)
 {
     if (op->err.code)
         trigger_fail(c, &op->err);
     else if (op->out.outcome == OUTCOME_OK)
-        id_met(c, c->ask.rows.rows[0], false);
+        trigger_meet_id(c, c->ask.rows.rows[0], false);
     else
         trigger_nobody(c);
 }
@@ -176,7 +168,7 @@ static void id_entry_looked_up(struct run_call *c, struct op *op)
     bool there = !op->err.code && op->out.outcome == OUTCOME_OK;
     const struct entry *entry = there ? c->buffer.entries.rows[0] : NULL;
     if (entry && entry->state != ENTRY_WRITTEN && !entry_run(c, entry, &run)) {
-        id_met(c, &run, true);
+        trigger_meet_id(c, &run, true);
         return;
     }
     c->ask.id = c->args.run.id;

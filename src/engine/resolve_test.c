@@ -179,6 +179,80 @@ Test(resolve, an_id_of_the_ledger_is_not_given_to_another_payload)
     expect_kept("1");
 }
 
+/* Both look before either is accepted. */
+static void expect_one(struct run_args one, struct run_args two)
+{
+    struct asked a, b;
+    trip();
+    ask_start(&s, &one, &a);
+    ask_start(&s, &two, &b);
+    world_settle(&s.world);
+    expect(a, OUTCOME_OK);
+    expect(b, OUTCOME_MISMATCH);
+    expect_kept("1");
+    expect(ask(&s, one), OUTCOME_CACHED);
+    expect(ask(&s, two), OUTCOME_MISMATCH);
+}
+
+Test(resolve, of_two_payloads_with_one_id_at_once_one_is_accepted)
+{
+    expect_one(named_args("a", "1"), named_args("b", "2"));
+    expect(trigger(&s, "b", "2"), OUTCOME_OK); /* the key is still free */
+}
+
+Test(resolve, of_one_with_a_key_and_one_without_at_once_one_is_accepted)
+{
+    expect_one(named_args("", "1"), named_args("a", "2")); /* it has fewer looks */
+}
+
+Test(resolve, of_two_tasks_with_one_id_at_once_one_is_accepted)
+{
+    struct run_args other = named_args("", "2");
+    other.run.task = bytes_str("other");
+    expect_one(named_args("", "1"), other);
+}
+
+/* The gate lets one pass and diverts the other: they are in two stores, and both were acknowledged. The id
+ * is that of the ledger's. */
+Test(resolve, of_two_payloads_with_one_id_in_two_stores_none_is_lost)
+{
+    struct asked a, b;
+    struct run_args one = named_args("a", "1"), two = named_args("b", "2");
+    ask_start(&s, &one, &a);
+    ask_start(&s, &two, &b);
+    world_settle(&s.world);
+    cr_assert(!expect(a, OUTCOME_OK).buffered && expect(b, OUTCOME_OK).buffered);
+    cr_assert(drain(&s).parked == 1);
+    expect_kept("1");
+    struct run_args list = RUN_ARGS_INIT;
+    list.question = ASK_LIST;
+    list.limit = 10;
+    struct asked all = expect(ask(&s, list), OUTCOME_OK);
+    cr_assert(all.rows.count == 2, "%zu", all.rows.count);
+    for (size_t i = 0; i < 2; i++) {
+        const struct run *r = all.rows.rows[i];
+        bool other = !run_id_eq(&r->id, &one.run.id);
+        cr_assert(bytes_eq(r->payload, bytes_str(other ? "2" : "1")));
+        cr_assert(r->state == (other ? RUN_FAILED : RUN_QUEUED));
+        if (other) cr_assert(r->error.len && !r->key_held);
+    }
+    expect(trigger(&s, "b", "2"), OUTCOME_OK); /* the key is free */
+}
+
+Test(resolve, who_takes_another_payload_is_given_the_one_of_its_id)
+{
+    struct asked a, b;
+    struct run_args one = named_args("a", "1"), two = named_args("b", "2");
+    two.mismatch_returns = true;
+    trip();
+    ask_start(&s, &one, &a);
+    ask_start(&s, &two, &b);
+    world_settle(&s.world);
+    expect(a, OUTCOME_OK);
+    expect(b, OUTCOME_CACHED);
+    cr_assert(b.buffered && bytes_eq(b.rows.rows[0]->payload, bytes_str("1")));
+}
+
 Test(resolve, a_repeated_id_finds_its_run_when_the_key_has_expired)
 {
     trip();

@@ -159,9 +159,10 @@ bool trigger_is_once(const struct run_call *c);
 bool trigger_has_gate(const struct run_call *c);
 int64_t trigger_left_ms(const struct run_call *c); /* to wait for somebody else */
 void trigger_claim(struct run_call *c);
-/* What resolving comes to: a run has the key, or the id; it has the id, and is about something else;
- * nobody has it; nobody knows. */
+/* What resolving comes to: a run has the key, or the id; it has the id that the caller has chosen beside
+ * a key; it has the id, and is about something else; nobody has it; nobody knows. */
 void trigger_meet(struct run_call *c, const struct run *run, bool buffered);
+void trigger_meet_id(struct run_call *c, const struct run *run, bool buffered);
 void trigger_other(struct run_call *c, const struct run *run, bool buffered);
 void trigger_nobody(struct run_call *c);
 void trigger_timed_out(struct run_call *c);
@@ -186,7 +187,9 @@ bool burst_keeps(const struct run_call *c); /* is there a gate that may divert, 
 bool burst_is_tripped(const struct run_call *c);
 /* Of envs whose weight is not 1; to be freed. NULL: there are none, or no memory: all are equal then. */
 struct env_weight *burst_weights(const struct runs *r, size_t *ret_count);
-void burst_diverted(struct run_call *c); /* it was, without asking: it counts all the same */
+/* It was, without asking; it was let pass, without asking. Both count all the same. */
+void burst_diverted(struct run_call *c);
+void burst_passed(struct run_call *c);
 
 /* ---- overrides.c ---- */
 

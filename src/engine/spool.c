@@ -174,6 +174,13 @@ static void ask(struct look *l, enum verb verb, const struct key *key, op_done *
 
 static void accept_again(struct look *l, bool with_key);
 
+/* Somebody has triggered it again, by its id. */
+static bool is_there(const struct look *l)
+{
+    const struct entries *met = &l->buffer.entries;
+    return met->count && run_id_eq(&met->rows[0]->id, &l->entry->id);
+}
+
 static void accepted_again(struct op *op, void *ctx)
 {
     struct look *l = ctx;
@@ -182,6 +189,10 @@ static void accepted_again(struct op *op, void *ctx)
     op_free(op);
     if (code) {
         look_away(l);
+        return;
+    }
+    if (outcome != OUTCOME_OK && is_there(l)) {
+        look_over(l, false);
         return;
     }
     if (outcome != OUTCOME_OK) { /* the key is another's by now: it will be that one's alias */

@@ -10,6 +10,9 @@
  * If the buffer cannot take what was diverted, the ledger does, under the same id: should the buffer
  * have it after all, it is the same run when it is drained.
  *
+ * A trigger with an ordering key is never diverted: it is the ledger that keeps the order, also of what
+ * comes when coord is gone and nobody can tell what the buffer has.
+ *
  * In a storm, while the gate is known to be tripped, a trigger goes a short way: it looks into the
  * ledger, and then one step at coord accepts it, provided that nobody has claimed the key, or has had an
  * entry of it, for longer than that look can be ago. Otherwise it goes the long way, as if it had just
@@ -253,7 +256,33 @@ void trigger_meet(struct run_call *c, const struct run *run, bool buffered)
         trigger_other(c, run, buffered);
 }
 
+void trigger_meet_id(struct run_call *c, const struct run *run, bool buffered)
+{
+    if (run->canonical.text[0] || run_is_same(run, &c->args.run))
+        trigger_meet(c, run, buffered);
+    else
+        trigger_other(c, run, buffered);
+}
+
 /* ---- the ledger ---- */
+
+/* Does it stand in a line of runs that are done one after the other? */
+static bool is_in_order(const struct run_call *c)
+{
+    return c->args.run.ordering_key.len;
+}
+
+static bool env_has_gate(const struct run_call *c)
+{
+    if (c->degraded || !has(c->engine, CAP_GATE) || !has(c->engine, CAP_BUFFER)) return false;
+    return burst_keeps(c);
+}
+
+/* The gate counts those that make a run, also if it does not keep them. */
+static void put_made(struct run_call *c)
+{
+    if (is_in_order(c) && env_has_gate(c)) burst_passed(c);
+}
 
 static void lost_the_claim(struct run_call *c)
 {
@@ -280,6 +309,7 @@ static void put_answered(struct run_call *c, struct op *op)
         return;
     }
     CHECK(run);
+    if (op->out.outcome == OUTCOME_OK && c->ask.put == PUT_INSERT) put_made(c);
     if (op->out.outcome == OUTCOME_OK)
         found(c, run, false, c->ask.put == PUT_INSERT || is_mine(c, run));
     else if (op->out.outcome == OUTCOME_CACHED)
@@ -326,12 +356,21 @@ static void free_key(struct run_call *c, const struct entry *entry)
     run_submit(c, VERB_APPEND, entry_let_go);
 }
 
+/* Two with one id have come at the same time, and neither has seen the other when it looked. What the
+ * ledger has by now, it tells. */
+static bool has_my_id(const struct run_call *c, const struct entry *entry)
+{
+    return run_id_eq(&entry->id, &c->args.run.id);
+}
+
 static void accept_met(struct run_call *c)
 {
     struct run run;
     const struct entry *entry = c->buffer.entries.count ? c->buffer.entries.rows[0] : NULL;
-    if (!entry || entry_run(c, entry, &run))
+    if (!entry || entry->state == ENTRY_WRITTEN || entry_run(c, entry, &run))
         put(c);
+    else if (has_my_id(c, entry))
+        trigger_meet_id(c, &run, true);
     else if (run_holds_key(&run, wall_ms(c->engine)))
         trigger_meet(c, &run, true);
     else
@@ -388,6 +427,7 @@ static void accept(struct run_call *c)
 static bool may_be_brief(const struct run_call *c)
 {
     if (c->trigger.named) return false; /* its id is to be looked up, too */
+    if (is_in_order(c)) return false;
     return has(c->engine, CAP_FRESH) && c->args.run.key.len && burst_is_tripped(c);
 }
 
@@ -433,8 +473,7 @@ static void gate_answered(struct run_call *c)
 
 bool trigger_has_gate(const struct run_call *c)
 {
-    if (c->degraded || !has(c->engine, CAP_GATE) || !has(c->engine, CAP_BUFFER)) return false;
-    return burst_keeps(c);
+    return env_has_gate(c) && !is_in_order(c);
 }
 
 void trigger_nobody(struct run_call *c)

@@ -700,14 +700,19 @@ if KEYS[2] then
             return nil
         end
 
+        -- Is it there? And if what is there came with other bytes: the answer that tells it.
         local function is_there(name, j)
-            if staged[name] then return true end
+            local first, run = staged[name], run_of(j)
+            if first then return true, run_of(first) ~= run and told(first) end
             local c, entry, p
             if found[2 + j] then c, entry, p = chunks.find(name, found[2 + j]) end
             if not c then return false end
-            if chunks.lives(p) then return true end
-            take_out(c, entry, p)
-            return false
+            if not chunks.lives(p) then
+                take_out(c, entry, p)
+                return false
+            end
+            local other = chunks.tell({}, c, p, entry, entry)
+            return true, sub(other[3], 5) ~= run and other
         end
 
         local function publish(i, j)
@@ -728,7 +733,9 @@ if KEYS[2] then
             if key then cached, holder, entry, p = key_holder(key, j) end
             local has_it = holder and chunks.name_of(holder, entry) == name
             if cached and staged[key] ~= name then return cached end
-            local there, status, answer, short = is_there(name, j), OK, '', false
+            local there, other = is_there(name, j)
+            local status, answer, short = OK, '', false
+            if other and not fresh then return other end
             if fresh then
                 local mine = cached or has_it and p.state ~= WRITTEN
                 if there and mine then return char(OK) end

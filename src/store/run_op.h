@@ -77,7 +77,8 @@ struct run_ask {
     /* out; outcome in op->out.outcome:
      *   PUT     OK: written, or there already (put tells); `rows` has it. CACHED, MISMATCH: `rows` has
      *           who has the key, or the id. LOST: too late. A PUT that drains and is in time
-     *           is always OK; `rows` has the run that counts.
+     *           is always OK, and `rows` has the run that counts; but MISMATCH if its id is that of a
+     *           run about something else.
      *   GET     OK or ABSENT. By an alias: the canonical run, with `canonical` set to its own id.
      *   CHANGE  OK, ABSENT, LOST, REFUSED, CONFLICT; `rows` has the run as it is now (not if ABSENT)
      *   RESET   OK: `rows` has the run that had the key; ABSENT: nobody had it
@@ -175,8 +176,9 @@ struct buffer_ask {
                      * this place; 0: from the oldest on */
 
     /* out; outcome in op->out.outcome:
-     *   ACCEPT  OK: it is there, now or already; CACHED: its key leads to the entry in `entries`;
-     *           LOST: the claim is somebody else's, and nothing was accepted
+     *   ACCEPT  OK: it is there, now or already; CACHED: its key leads to the entry in `entries`, or
+     *           its id does, which came with another run, and nothing was accepted; LOST: the claim is
+     *           somebody else's, and nothing was accepted
      *           fresh: IN_PROGRESS: there is a record of the claim, or an entry that is written and
      *           still kept has the key or the id, or one has the id without the key; nothing was
      *           changed. OK leaves the claim as it is: whoever claims it finds the entry

@@ -214,13 +214,24 @@ static int insert(struct sqlite *s, const struct buffer_ask *a, struct err *rete
     return db_finish(s, q, reterr);
 }
 
+/* Somebody else's, if it came with other bytes. */
+static void met_by_id(struct op *op)
+{
+    struct buffer_ask *a = op->buffer;
+    if (bytes_eq(a->entries.rows[0]->run, a->run))
+        entries_clear(&a->entries);
+    else
+        op->out.outcome = OUTCOME_CACHED;
+}
+
 /* The id first: whoever repeats an ACCEPT is told that it is there, whatever became of its key. */
 static int run_accept(struct sqlite *s, struct op *op, struct err *reterr)
 {
     struct buffer_ask *a = op->buffer;
     CHECK(a->id.text[0] && a->key_frame.len <= RUN_KEY_FRAME_BYTES_MAX);
     struct row row;
-    int r = row_look(s, a, &row, reterr);
+    int r = row_tell(s, SQL_ENTRY_BY_ID, a, run_id_bytes(&a->id), &row, reterr);
+    if (r == 1) met_by_id(op);
     if (r) return r < 0 ? r : 0;
     if (a->key_frame.len) r = row_tell(s, SQL_ENTRY_BY_KEY, a, a->key_frame, &row, reterr);
     if (r == 1) op->out.outcome = OUTCOME_CACHED;

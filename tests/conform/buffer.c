@@ -46,10 +46,8 @@ BUFFER_CASE(accept, repeat_is_ok_and_changes_nothing)
 {
     expect(accept_entry("e", 1, "k"), OUTCOME_OK);
     world_advance(&world, 10);
-    struct buffer_ask other = entry_ask("e", 1, "k");
-    other.run = bytes_str("other bytes");
-    const struct op *op = expect(buffer(VERB_ACCEPT, other), OUTCOME_OK);
-    cr_assert(!op->changed);
+    const struct op *op = expect(accept_entry("e", 1, "k"), OUTCOME_OK);
+    cr_assert(!op->changed && op->buffer->entries.count == 0);
     const struct entry *e = only(get("e", 1));
     expect_same_bytes(e->run, run_of(1));
     cr_assert(e->accepted_at_ms == world.wall_ms - 10);
@@ -79,6 +77,58 @@ BUFFER_CASE(accept, repeat_of_a_changed_one_keeps_its_changes)
     expect(append("e", 1, 0, "change"), OUTCOME_OK);
     expect(accept_entry("e", 1, NULL), OUTCOME_OK);
     expect_same_bytes(only(get("e", 1))->changes, bytes_str("change"));
+}
+
+/* What is offered as another run under this id: told who has it, and not accepted. */
+static void expect_others_id(struct buffer_ask ask, enum entry_state state)
+{
+    ask.run = bytes_str("another run");
+    const struct op *op = expect(buffer(VERB_ACCEPT, ask), OUTCOME_CACHED);
+    cr_assert(!op->changed);
+    cr_assert(number_of(&only(op)->id) == 1 && only(op)->state == state);
+    expect_same_bytes(only(op)->run, run_of(1));
+    expect_same_bytes(only(get("e", 1))->run, run_of(1));
+}
+
+BUFFER_CASE(accept, same_id_with_another_run_leads_to_the_first)
+{
+    expect(accept_entry("e", 1, "k"), OUTCOME_OK);
+    expect_others_id(entry_ask("e", 1, "k"), ENTRY_QUEUED);
+    expect_others_id(entry_ask("e", 1, "other"), ENTRY_QUEUED);
+    expect_others_id(entry_ask("e", 1, NULL), ENTRY_QUEUED);
+    expect(get_by_key("e", "other"), OUTCOME_ABSENT);
+    expect(accept_entry("e", 2, "other"), OUTCOME_OK);
+    leased("e", 1, 5);
+    expect_others_id(entry_ask("e", 1, "new"), ENTRY_LEASED);
+    cr_assert(settle(5, "e", 1, SETTLE_WRITTEN)->buffer->settled == 1);
+    expect_others_id(entry_ask("e", 1, "new"), ENTRY_WRITTEN);
+    cr_assert(buffer_stats()->buffer->queued == 1);
+}
+
+/* One of a chunk of several, too. */
+BUFFER_CASE(accept, same_id_in_flight_together_makes_one)
+{
+    struct waiting *all[20];
+    static const char *const keys[] = { "a", "b", "c", "d" };
+    for (unsigned i = 0; i < 20; i++) {
+        struct buffer_ask ask = entry_ask("e", i < 16 ? i / 4 + 1 : 1, keys[i % 4]);
+        ask.run = run_of(100 + i);
+        ask.unclaimed = true;
+        if (i % 4 != i / 4) ask.key_frame = bytes_of(NULL, 0);
+        all[i] = submit_buffer(VERB_ACCEPT, ask, NULL, NULL);
+    }
+    world_settle(&world);
+    unsigned created = 0;
+    for (unsigned i = 0; i < 20; i++) {
+        const struct op *op = all[i]->op;
+        struct bytes has = only(get("e", i < 16 ? i / 4 + 1 : 1))->run;
+        bool mine = bytes_eq(has, run_of(100 + i));
+        expect(op, mine ? OUTCOME_OK : OUTCOME_CACHED);
+        created += op->out.outcome == OUTCOME_OK;
+        if (!mine) expect_same_bytes(only(op)->run, has);
+    }
+    cr_assert(created == 4, "%u were created", created);
+    cr_assert(buffer_stats()->buffer->queued == 4);
 }
 
 BUFFER_CASE(accept, same_key_leads_to_the_first)
@@ -562,6 +612,22 @@ CLAIMED_CASE(accept_claimed, without_a_claim_the_claims_are_left_alone)
     expect(accept_entry("e", 2, "k"), OUTCOME_OK);
     expect(claim_run("k", 3), OUTCOME_IN_PROGRESS);
     expect(get_by_key("e", "k"), OUTCOME_OK);
+}
+
+CLAIMED_CASE(accept_claimed, another_run_under_an_id_leaves_the_claim_alone)
+{
+    struct key key = claim_key("mine");
+    struct request in = with_value(1, "run 1");
+    struct buffer_ask ask = entry_ask("e", 1, "mine");
+    expect(accept_entry("e", 1, "theirs"), OUTCOME_OK);
+    expect(claim_run("mine", 1), OUTCOME_CLAIMED);
+    ask.run = bytes_str("another run");
+    struct waiting *w = submit_buffer(VERB_ACCEPT, ask, &key, &in);
+    world_settle(&world);
+    cr_assert(number_of(&only(expect(w->op, OUTCOME_CACHED))->id) == 1);
+    expect(claim_run("mine", 3), OUTCOME_IN_PROGRESS);
+    expect(ask_key(VERB_RELEASE, claim_key("mine"), owner(1)), OUTCOME_OK);
+    expect(get_by_key("e", "mine"), OUTCOME_ABSENT);
 }
 
 /* ---- fresh: nobody has been here ---- */

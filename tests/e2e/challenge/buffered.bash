@@ -21,12 +21,12 @@ baseline() {
 reads() {
     env=e02
     trip
-    trigger a '{"idempotencyKey":"k","tags":["one"],"metadata":{"m":1},"delay":"1h","maxAttempts":7,"orderingKey":"o","queue":"q"}' '{"p":[1]}'
+    trigger a '{"idempotencyKey":"k","tags":["one"],"metadata":{"m":1},"delay":"1h","maxAttempts":7,"queue":"q"}' '{"p":[1]}'
     is_ "buffered" "$(member source)" buffer
     ask b GET "/v1/runs/$id"
     is_ "get" "$code $(jq -c '[.id, .env, .task, .queue, .status, .payload, .idempotencyKey, .tags, .metadata, .metadataVersion,
         .orderingKey, .attempts, .maxAttempts, .stalls, .output, .error, .startedAt, .finishedAt]' body)" \
-        "200 [\"$id\",\"e02\",\"t\",\"q\",\"DELAYED\",{\"p\":[1]},\"k\",[\"one\"],{\"m\":1},1,\"o\",0,7,0,null,null,null,null]"
+        "200 [\"$id\",\"e02\",\"t\",\"q\",\"DELAYED\",{\"p\":[1]},\"k\",[\"one\"],{\"m\":1},1,null,0,7,0,null,null,null,null]"
     for query in tag=one status=DELAYED queue=q "task=t&status=DELAYED&tag=one"; do is_ "by $query" "$(listed "$query")" "$id"; done
     is_ "not by another status" "$(listed 'status=COMPLETED,FAILED,CANCELED,EXECUTING')" ""
     ask b GET /v1/runs/run_01ARZ3NDEKTSV4RRFFQ69G5FAV
