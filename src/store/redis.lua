@@ -793,7 +793,7 @@ if KEYS[2] then
             known = true
             call('HSET', buffer, _G.unpack(sets))
             call('ZADD', index, '0', 'q' .. env .. '\1' .. chunk .. '\0\0', '0', 'a' .. chunk,
-                '0', 'i' .. env .. bounds .. chunk)
+                '0', listed_as(env, bounds, chunk))
         end
 
         shortest_ms = nil

@@ -267,7 +267,8 @@ static bool is_mate(const struct batch *b, const struct op *op)
 }
 
 /* Takes the first op and its mates of the same shard, one per record: what is decided twice in a step
- * would have to be read twice. Who is about the whole shard goes alone. */
+ * would have to be read twice. Who is about the whole shard, or lists, goes alone: nobody else waits for
+ * all that a step does. */
 static void batch_fill(struct batch *b, struct list *queue)
 {
     struct redis *r = b->lane->node->redis;
@@ -277,7 +278,7 @@ static void batch_fill(struct batch *b, struct list *queue)
     list_each (queue, at) {
         struct op *op = container_of(at, struct op, link);
         unsigned shard = shard_of_op(r, op);
-        bool whole = is_whole_frame(op->frame);
+        bool whole = is_whole_frame(op->frame) || op->verb == VERB_ENTRY_LIST;
         if (b->count == 0) {
             b->shard = shard;
             b->kind = step_kind(op->verb);

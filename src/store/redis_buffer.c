@@ -17,11 +17,12 @@ enum {
     FLAG_BY_KEY = 1,    /* of a get */
     FLAG_FREES_KEY = 1, /* of an append */
     CHUNK_BYTES_MAX = 64 * 1024,
-    CHUNK_SPAN_MS = 10000,
+    CHUNK_SPAN_MS = 1000,
     RANGE_HEAD_BYTES = 15,
     MARK_HEAD_BYTES = 6, /* as it is told, and then as it is stored: */
     MARK_BYTES = 13,
     ROWS_MAX = 10000, /* in one step */
+    LISTED_MAX = 200, /* the same; each may be in a chunk of its own, which is read as a whole */
     REPLY_BUFFER_OPS = 2,
     REPLY_ENTRIES = 4,
     REPLY_GATE_OPS = 1,
@@ -267,10 +268,12 @@ void buffer_learn_epoch(struct redis *r, unsigned shard, const redisReply *reply
 
 /* ---- steps of the buffer ---- */
 
-static size_t limit_of(const struct buffer_ask *ask)
+static size_t limit_of(const struct op *op)
 {
+    const struct buffer_ask *ask = op->buffer;
+    size_t most = op->verb == VERB_ENTRY_LIST ? LISTED_MAX : ROWS_MAX;
     if (ask->id.text[0]) return 1;
-    return ask->limit < ROWS_MAX ? ask->limit : ROWS_MAX;
+    return ask->limit < most ? ask->limit : most;
 }
 
 static unsigned flags_of(const struct op *op)
@@ -293,7 +296,7 @@ static void put_op(struct argv *a, const struct op *op)
     at = le_put(at, settles ? (uint64_t)ask->back_pause_ms : ask->rev, 8);
     at = le_put(at, (uint64_t)(settles ? ask->failed_pause_ms : ask->lease_ms), 8);
     at = bytes_put(at, bytes_of(ask->token.bytes, sizeof ask->token.bytes));
-    at = le_put(at, limit_of(ask), 4);
+    at = le_put(at, limit_of(op), 4);
     argv_made(a, le_put(at, ask->env_limit < ROWS_MAX ? ask->env_limit : ROWS_MAX, 4));
 }
 

@@ -32,8 +32,10 @@ local IN_PROGRESS, OK, ABSENT, CONFLICT = 3, 8, 9, 11
 local GET, BY_KEY, FREES_KEY = 1, 1, 1
 local ID_BYTES, PLACE_BYTES = 30, 10
 local KEEP_MS = 30000
-local ENVS_MAX, SPARE, TIDY = 1000, 256, 16
-local PARTS, LEASES = 16, 1000 -- looked at together
+-- What a step costs is what it touches: a server that is asked for more than it can do within a deadline
+-- is taken for one that hangs.
+local PARTS_MAX, SPARE, TIDY = 128, 128, 16 -- of a lease; more of those that lapsed; entries swept by each
+local PARTS, CHUNKS, LEASES, LEASES_MAX = 16, 64, 1000, 10000 -- looked at together, and at most
 local ANSWER_BYTES_MAX = 8 * 1024 * 1024
 
 local buffer, index = KEYS[1], KEYS[2]
@@ -150,14 +152,15 @@ end
 -- Leases for one op: what it has so far, and of which envs.
 local function leases(q)
     local got, left, bytes, of_env, weights = { OK, 0, 0, 0 }, q.limit, 0, {}, {}
+    local parts = PARTS_MAX
     local cap = q.env_limit > 0 and q.env_limit or q.limit
 
     local function lease(c, p, first, last)
         k.carve(c, p, first, last)
         k.become(c, p, LEASED, q.token, q.lease_ms)
         k.tell(got, c, p, first, last)
-        left, bytes = left - (last - first + 1), bytes + #got[#got]
-        if bytes > ANSWER_BYTES_MAX then left = 0 end
+        left, bytes, parts = left - (last - first + 1), bytes + #got[#got], parts - 1
+        if bytes > ANSWER_BYTES_MAX or parts == 0 then left = 0 end
     end
 
     -- That one, whatever its turn.
@@ -192,7 +195,7 @@ local function leases(q)
     -- Where they are light, several are found by one look.
     local function waiting(turn)
         local envs, after, to, wrapped = {}, '[q' .. turn .. '\255', '(r', false
-        local most = math.min(left, ENVS_MAX)
+        local most = math.min(left, parts)
         while #envs < most do
             local members = range(after, to, PARTS)
             for _, member in ipairs(members) do
@@ -248,7 +251,7 @@ local function leases(q)
     local function all()
         local before = call('HGET', buffer, 't') or ''
         read_weights(q.b)
-        requeue_lapsed(left + SPARE)
+        requeue_lapsed(math.min(left, parts) + SPARE)
         local turn = queued(before)
         if turn ~= before then k.set('t', turn) end
         if range('[l', '(r', 1)[1] then got[2] = 1 end -- leased or queued: it is worth asking again
@@ -337,47 +340,59 @@ end
 
 -- ---- all of them ----
 
--- Those of a chunk that are not written, with ids that are lower than one and higher than another.
-local function collect(rows, c, below, above)
-    local added = false
-    for _, p in ipairs(c.parts) do
-        for entry = p.first, p.state == WRITTEN and -1 or p.last do
+-- Keeps the newest, one more than `most`, in order. As a rule it comes behind those that are there.
+local function keep(rows, row, most)
+    local at = #rows + 1
+    while at > 1 and rows[at - 1].id < row.id do at = at - 1 end
+    if at > most + 1 then return end
+    table.insert(rows, at, row)
+    rows[most + 2] = nil
+end
+
+-- Those of a chunk that are not written, with ids that are lower than one.
+local function collect(rows, c, below, most)
+    for i = #c.parts, 1, -1 do
+        local p = c.parts[i]
+        for entry = p.last, p.state == WRITTEN and p.last + 1 or p.first, -1 do
             local id = sub(k.names(c), c.stride * (entry + 1) - ID_BYTES + 1, c.stride * (entry + 1))
-            if (below == '' or id < below) and (not above or id > above) then
-                rows[#rows + 1] = { id = id, c = c, p = p, entry = entry }
-                added = true
+            if below == '' or id < below then
+                keep(rows, { id = id, c = c, p = p, entry = entry }, most)
             end
         end
     end
-    return added
 end
 
-local function newer(a, b)
-    return a.id > b.id
+-- What the index has below `from`, from the highest on: with each call one, or nil.
+local function downwards(prefix, from)
+    local members, at, after = {}, 0, '(' .. prefix .. (from ~= '' and from or '\255')
+    return function()
+        at = at + 1
+        if at > #members and after then
+            members, at = last_of('[' .. prefix, after, CHUNKS), 1
+            after = #members == CHUNKS and '(' .. members[CHUNKS]
+        end
+        return members[at]
+    end
 end
 
 -- The newest, one more than `most` if there are. Chunks come by the highest id that they may have;
--- those that are behind one have nothing above it.
+-- those that are behind one have nothing above it. Those of one entry are exactly where that is; of
+-- the others, some that begin above `below`, but not above `from`, may have lower ones, too.
 local function newest(env, from, below, most)
-    local rows, above = {}, nil
-    local prefix = 'i' .. env
-    local after = '(' .. prefix .. (from ~= '' and from or '\255')
-    while true do
-        local members = last_of('[' .. prefix, after, PARTS)
-        for _, member in ipairs(members) do
-            local highest, lowest = sub(member, #prefix + 1, #prefix + ID_BYTES),
-                sub(member, #prefix + ID_BYTES + 1, #prefix + 2 * ID_BYTES)
-            if above and highest < above then return rows end
-            local c = (below == '' or lowest < below) and k.chunk(sub(member, -8))
-            if c and collect(rows, c, below, above) then
-                table.sort(rows, newer)
-                for i = #rows, most + 2, -1 do rows[i] = nil end
-                above = rows[most + 1] and rows[most + 1].id
-            end
-        end
-        if #members < PARTS then return rows end
-        after = '(' .. members[#members]
+    local rows, id_at = {}, #env + 3
+    local next_single, next_many = downwards('i' .. env .. '\0', below), downwards('i' .. env .. '\1', from)
+    local single, many = next_single(), next_many()
+    while single or many do
+        local takes_many = not single or many and sub(many, id_at) > sub(single, id_at)
+        local member = takes_many and many or single
+        local last = rows[most + 1]
+        if last and sub(member, id_at, id_at + ID_BYTES - 1) < last.id then break end
+        local lowest = takes_many and sub(member, id_at + ID_BYTES, id_at + 2 * ID_BYTES - 1)
+        local c = (not lowest or below == '' or lowest < below) and k.chunk(sub(member, -8))
+        if c then collect(rows, c, below, most) end
+        if takes_many then many = next_many() else single = next_single() end
     end
+    return rows
 end
 
 local function list(q)
@@ -396,18 +411,20 @@ local function list(q)
     return got
 end
 
--- By what the index says of each part: its last two bytes.
+-- By what the index says of each part: its last two bytes. Should there be very many, the rest counts
+-- as queued.
 local function leased_now()
     local leased, after = 0, '[l' .. be(now_ms + 1)
-    while true do
+    for _ = 1, LEASES_MAX, LEASES do
         local members = range(after, '(m', LEASES)
         for _, member in ipairs(members) do
             local high, low = byte(member, -2, -1)
             leased = leased + high * 256 + low
         end
-        if #members < LEASES then return leased end
+        if #members < LEASES then break end
         after = '(' .. members[#members]
     end
+    return leased
 end
 
 local function stats()

@@ -24,12 +24,21 @@
 --          'l' until part entries  those that are leased, or in a pause, by the end of that
 --          'w' until part   those that are written and kept for a while
 --          'a' chunk        by age: something in it is not written
---          'i' env highest lowest chunk  the same, by the ids in it
+--          'i' env 1 highest lowest chunk  the same, by the ids in it
+--          'i' env 0 id chunk  the same, where there is but one
 --
 -- The index follows from 's': what has changed in there is written together (write), before the index
 -- is looked at and at the end of a step.
 --
 -- An entry has its key as long as it is there, or until its mark says that it has let go.
+
+-- Where the index has it, by its ids: the highest, the lowest.
+local function listed_as(env, bounds, chunk)
+    local highest = string.sub(bounds, 1, 30)
+    if highest == string.sub(bounds, 31) then return 'i' .. env .. '\0' .. highest .. chunk end
+    return 'i' .. env .. '\1' .. bounds .. chunk
+end
+
 local function chunk_rules(buffer, index, now_ms)
     local call, pack, unpack, byte, sub, char, find = redis.call, struct.pack, struct.unpack,
         string.byte, string.sub, string.char, string.find
@@ -77,7 +86,7 @@ local function chunk_rules(buffer, index, now_ms)
         end
         if waits then
             members['a' .. c.name] = true
-            members['i' .. c.env .. c.highest .. c.lowest .. c.name] = true
+            members[listed_as(c.env, c.highest .. c.lowest, c.name)] = true
         end
         return members
     end

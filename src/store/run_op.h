@@ -184,9 +184,10 @@ struct buffer_ask {
      *           changed. OK leaves the claim as it is: whoever claims it finds the entry
      *   GET     OK with one entry, or ABSENT
      *   APPEND  OK; CONFLICT: another rev; IN_PROGRESS: it is leased; ABSENT: gone, or written
-     *   LEASE   OK; `entries` may be empty
+     *   LEASE   OK; `entries` may be empty, or fewer than asked for though there are more
      *   SETTLE  OK; `settled` were still this token's
-     *   LIST    OK: QUEUED and LEASED ones of the env
+     *   LIST    OK: QUEUED and LEASED ones of the env; at least one if there are, perhaps fewer than
+     *           asked for: entries.more tells if there are more
      *   STATS   OK */
     struct entries entries;
     int64_t place; /* LIST of a spool: of the last one */
