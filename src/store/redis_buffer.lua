@@ -34,7 +34,7 @@ local ID_BYTES, PLACE_BYTES = 30, 10
 local KEEP_MS = 30000
 -- What a step costs is what it touches: a server that is asked for more than it can do within a deadline
 -- is taken for one that hangs.
-local PARTS_MAX, SPARE, TIDY = 128, 128, 16 -- of a lease; more of those that lapsed; entries swept by each
+local PARTS_MAX, SPARE, TIDY = 256, 128, 16 -- of a lease; more of those that lapsed; entries swept by each
 local PARTS, CHUNKS, LEASES, LEASES_MAX = 16, 64, 1000, 10000 -- looked at together, and at most
 local ANSWER_BYTES_MAX = 8 * 1024 * 1024
 

@@ -421,6 +421,92 @@ Test(redis_buffer, meta_of_another_kind_is_refused)
     cr_expect(err.code == ERR_CORRUPT, "%d %s", err.code, err.text);
 }
 
+/* ---- what a step costs, by the commands that the server carries out for it ---- */
+
+static unsigned long commands(void)
+{
+    unsigned long all = 0;
+    redisReply *stats = coord_reply(&coord, "INFO commandstats");
+    for (const char *at = stats->str; (at = strstr(at, ":calls=")); at++)
+        all += strtoul(at + strlen(":calls="), NULL, 10);
+    freeReplyObject(stats);
+    coord_ask(&coord, "CONFIG RESETSTAT");
+    return all;
+}
+
+static size_t list(unsigned before, size_t limit)
+{
+    struct buffer_ask asked = { .env = bytes_str("e"), .limit = limit };
+    asked.before = id_of(before);
+    cr_assert(outcome(VERB_ENTRY_LIST, &asked, "-") == OUTCOME_OK);
+    size_t count = asked.entries.count;
+    for (unsigned i = 0; i < count; i++) {
+        struct run_id want = id_of(before - 1 - i);
+        cr_assert_str_eq(asked.entries.rows[i]->id.text, want.text);
+    }
+    buffer_ask_clear(&asked);
+    return count;
+}
+
+enum { DEEP_STEPS = 6 };
+
+/* Of each step, at a depth that is given, of entries that came one by one. */
+static void deep_costs(unsigned from, unsigned to, unsigned long ret_costs[DEEP_STEPS])
+{
+    unsigned at = 0;
+    for (unsigned n = from; n <= to; n++) accept_run(n, "");
+    for (unsigned i = 0; i < 2; i++) {
+        struct buffer_ask asked = { .env = bytes_str("e"), .limit = 20 };
+        if (i) asked.before = id_of(to / 2);
+        commands();
+        cr_assert(outcome(VERB_ENTRY_LIST, &asked, "-") == OUTCOME_OK);
+        ret_costs[at++] = commands();
+        cr_expect(asked.entries.count == 20 && asked.entries.more);
+        buffer_ask_clear(&asked);
+    }
+    commands();
+    queued();
+    ret_costs[at++] = commands();
+    append(to - 1, 0, "changed");
+    ret_costs[at++] = commands();
+    size_t leased = drain(4000);
+    ret_costs[at++] = commands();
+    cr_expect(leased > 0 && leased < 300, "%zu", leased);
+    coord_pass(&coord, 1000); /* they have lapsed */
+    commands();
+    drain(4000);
+    ret_costs[at++] = commands();
+    coord_pass(&coord, 1000);
+}
+
+Test(redis_buffer, steps_cost_what_they_tell_and_not_what_waits)
+{
+    unsigned long some[DEEP_STEPS], many[DEEP_STEPS];
+    deep_costs(1, 800, some);
+    deep_costs(801, 4000, many);
+    for (unsigned i = 0; i < DEEP_STEPS; i++)
+        cr_expect(many[i] <= some[i] + some[i] / 2 + 10, "step %u: %lu commands, then %lu", i,
+                  some[i], many[i]);
+}
+
+Test(redis_buffer, what_was_written_and_is_kept_costs_a_list_nothing)
+{
+    unsigned long before;
+    for (unsigned n = 1; n <= 300; n++) accept_run(n, "");
+    commands();
+    cr_assert(list(301, 20) == 20);
+    before = commands();
+    for (unsigned n = 301; n <= 1000; n++) accept_run(n, "");
+    for (size_t n = 1; n <= 600;) {
+        size_t leased = drain(100);
+        cr_assert(leased == 100);
+        for (; leased; leased--) cr_assert(settle((unsigned)n++) == 1);
+    }
+    commands();
+    cr_expect(list(1001, 20) == 20);
+    cr_expect(commands() <= before + 10);
+}
+
 /* ---- the gate decides as core/gate.c does ---- */
 
 Test(redis_buffer, gate_passes_what_the_rule_passes)
