@@ -50,8 +50,16 @@ once=$(realpath "$1")/once
 [ -x "$once" ] || { echo "Bail out! there is no $once"; exit 1; }
 work=$(mktemp -d)
 cd "$work" || exit 1
-finished= # not yet: whoever ends before that says why
-trap '[ -n "$finished" ] || cat noise >&3; rm -rf "$work"' EXIT
+finished= ticker=
+finish() { # whoever ends before it is finished says why, and leaves no racers behind
+    [ -z "$ticker" ] || kill "$ticker"
+    if [ -z "$finished" ]; then
+        for pid in "${pid_of[@]}"; do is_ours "$pid" && kill -KILL "$pid"; done
+        cat noise >&3
+    fi
+    rm -rf "$work"
+}
+trap finish EXIT
 exec 3>&2 2>noise # what the shell says of every job that is killed
 unset ONCE_COORD ONCE_DATA
 file=$work/once.db # "": the ledger is elsewhere
@@ -101,18 +109,12 @@ acted=0
 
 mkfifo events
 exec 8<>events
-# A line is written at once, but read byte by byte: the time may be up in the middle of it, and what
-# was read of it by then is not lost.
-half=
-next_event() { # SECONDS: sets key, pid and id
-    local line=
-    read -r -t "$1" line <&8 || { half+=$line; return 1; }
-    read -r key pid id <<<"$half$line"
-    half=
-}
-printf '%s' "1 23" >&8
-! next_event 0.05 && echo "4 1.234.5" >&8 && next_event 5 && [ "$key/$pid/$id" = 1/234/1.234.5 ]
-report $? "a report that comes in two parts is one"
+# They are read without a time limit: bash reads a pipe byte by byte, and when the time of read -t is up
+# in the middle of a line, part of that line is lost. A tick says that time has passed. Whoever ticks
+# ends with the last reader.
+tick() { while sleep 0.5 && echo tick; do :; done >events; }
+tick 8<&- &
+ticker=$!
 
 # Everything that runs holds this lock, also what a killed owner may leave behind.
 exec 9>alive
@@ -219,9 +221,10 @@ for ((k = 0; k < keys; k++)); do
     signal KILL "${pid_of[$k.$((RANDOM % racers))]}"
 done
 while [ $SECONDS -lt $limit ]; do
-    if next_event 0.5; then
+    read -r key pid id <&8
+    if [ "$key" != tick ]; then
         on_effect "$key" "$pid" "$id"
-    elif ! running; then
+    elif ! running && ! read -r -t 0 <&8; then
         break
     fi
 done
