@@ -244,16 +244,21 @@ stale_hint() {
     shows "17: what coord remembers of a run that is not there leads to one new run"
 }
 
-# A hint that leads nowhere, and is there again whenever it was dropped.
+# A hint that leads nowhere, and is there again whenever it was dropped. Whoever puts it back into Redis may
+# be kept from it by a busy machine: then a run is made, as it should be, and another key is tried.
 haunted() {
-    local before
-    env=e17c
-    trigger a '{"idempotencyKey":"k"}'
-    local ghost=$id
-    unwrite "$ghost"
-    haunt "$ghost"
-    before=$(metric b once_trigger_timeouts_total)
-    trigger b '{"idempotencyKey":"k"}' 1 -H 'Prefer: wait=30'
+    local before ghost try
+    for try in 1 2 3 4 5 6; do
+        env=e17c$try
+        trigger a '{"idempotencyKey":"k"}'
+        ghost=$id
+        unwrite "$ghost"
+        haunt "$ghost"
+        before=$(metric b once_trigger_timeouts_total)
+        trigger b '{"idempotencyKey":"k"}' 1 -H 'Prefer: wait=30'
+        [ "$code $(member isCached)" = "200 false" ] && [ "$id" != "$ghost" ] && [ $try -lt 6 ] || break
+        rest
+    done
     is_ "after five it is told to come again" "$code $(member code) $(member retryable)" "503 timed_out true"
     is_ "which is counted" "$(metric b once_trigger_timeouts_total)" $((before + 1))
     is_ "no run was made meanwhile" "$(listed)" ""
