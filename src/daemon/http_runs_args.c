@@ -203,7 +203,7 @@ static int take_delay(const struct member *m, struct level *l, const struct json
     if (!rfc3339_parse(text, &at_ms))
         return wants(m,
                      "milliseconds, a text like \"10m\", or a time like "
-                     "\"2026-11-16T06:00:00Z\"",
+                     "\"2026-11-16T06:00:00Z\", of at most ten years from now",
                      reterr);
     ret->ask.delay_ms = -1;
     ret->ask.run.delay_until_ms = at_ms > 0 ? at_ms : 0;

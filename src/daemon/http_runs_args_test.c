@@ -100,6 +100,7 @@ Test(http_runs_args, what_a_trigger_may_not_say)
         { "{\"options\":{\"delay\":\"\\u0073\\u006f\\u006f\\u006e\\\\\"}}", "delay wants" },
         { "{\"options\":{\"delay\":true}}", "delay wants" },
         { "{\"options\":{\"delay\":\"9999-01-01T00:00:00Z\"}}", "longer than ten years" },
+        { "{\"options\":{\"delay\":\"36500d\"}}", "at most ten years" },
         { "{\"options\":{\"tags\":\"a\"}}", "tags wants an array" },
         { "{\"options\":{\"tags\":[1]}}", "tags wants an array" },
         { "{\"options\":{\"tags\":[[]]}}", "tags wants an array" },

@@ -11,6 +11,8 @@ export LC_ALL=C
 once=$(realpath "$1")/once
 man=$(realpath "$(dirname "$0")/../../docs/once.1")
 [ -x "$once" ] || { echo "Bail out! there is no $once"; exit 1; }
+# shellcheck source=tests/e2e/shared/still.bash
+. "$(dirname "$0")/shared/still.bash"
 work=$(mktemp -d)
 limit=30 # seconds; far more than anything takes
 count=0 failures=0
@@ -354,7 +356,7 @@ ends "run: and the key is free" 6 peek run orphan
 background owner run --key stopped --lease 300ms -- ./worker stopped
 owner=$pid
 await_start
-kill -STOP $owner
+still $owner "$ONCE_DATA/once.db"
 background taker run --key stopped --lease 10s -- ./worker stopped
 taker=$pid
 await_start
@@ -381,7 +383,7 @@ mkfifo never
 background owner run --key stubborn --lease 300ms -- ./stubborn
 owner=$pid
 await_start
-kill -STOP $owner
+still $owner "$ONCE_DATA/once.db"
 ends "run: over from an owner that sleeps" 0 run --key stubborn -- ./stubborn
 await_start
 kill -CONT $owner

@@ -47,6 +47,8 @@ if [ -z "${RACE_TRY:-}" ]; then
 fi
 
 once=$(realpath "$1")/once
+# shellcheck source=tests/e2e/shared/still.bash
+. "$(dirname "$0")/shared/still.bash"
 [ -x "$once" ] || { echo "Bail out! there is no $once"; exit 1; }
 work=$(mktemp -d)
 cd "$work" || exit 1
@@ -142,27 +144,12 @@ signal() { # SIGNAL PID
     is_ours "$2" && kill "-$1" "$2"
 }
 
-# The signal is sent before it is obeyed: each thread stops when it next leaves the kernel.
-await_stop() { # PID
-    local stat line
-    for stat in "/proc/$1/task/"*/stat; do
-        while read -r line <"$stat"; do
-            case ${line##*) } in [TtZX]*) break ;; esac
-            [ $SECONDS -lt $limit ] || break
-        done
-    done
-}
-# Whoever is stopped inside a transaction stops everybody: nobody's fault, and not the question
-# here. It is continued until the database can be locked by others, and then stopped again.
-can_lock() { # MS
-    [ -z "$file" ] || sqlite3 -cmd ".timeout $1" once.db 'BEGIN IMMEDIATE; COMMIT' >sqlite.log
-}
-stop_owner() { # PID
+stop_owner() { # PID: as still() does, and written down
     signal STOP "$1"
     await_stop "$1"
-    until can_lock 500 || [ $SECONDS -ge $limit ]; do
+    until can_lock 500 ${file:+"$file"} || [ $SECONDS -ge $limit ]; do
         signal CONT "$1"
-        can_lock 2000
+        can_lock 2000 ${file:+"$file"}
         signal STOP "$1"
         await_stop "$1"
     done

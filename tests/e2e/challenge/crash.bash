@@ -59,6 +59,7 @@ late_begin() {
     up stopped --drainer on
     true_ "a drainer has most of it" within at_least late 'once_buffer_entries{state="leased"}' 1000
     kill -STOP "${pid[stopped]}"
+    await_stop "${pid[stopped]}"
     late_ms=$(now_ms)
     let_go # what is on its way to the ledger is there in a moment, and in time
     shows "a drainer can be stopped while it is at the ledger"
@@ -117,17 +118,21 @@ has_row() { [ -n "$(in_table "$1")" ]; }
 # asked by the process that stands still, a server goes on without it.
 stalled_begin() {
     up y --drainer off
+    local servers
     if [ $planes = fleet ]; then
-        kill -STOP "$ONCE_TEST_POSTGRES_PID" $(pgrep -P "$ONCE_TEST_POSTGRES_PID")
+        servers="$ONCE_TEST_POSTGRES_PID $(pgrep -P "$ONCE_TEST_POSTGRES_PID")"
+        kill -STOP $servers
     else
         hold
     fi
     claims y stalled y.out
     stalled=$asker
-    kill -STOP "${pid[y]}"
     if [ $planes = fleet ]; then
-        kill -CONT "$ONCE_TEST_POSTGRES_PID" $(pgrep -P "$ONCE_TEST_POSTGRES_PID")
+        kill -STOP "${pid[y]}"
+        await_stop "${pid[y]}"
+        kill -CONT $servers
     else
+        still "${pid[y]}" "$data/once.db-buffer" # the ledger is held by somebody else
         let_go
     fi
     "$here/burst.py" -H 'Once-Env: claims' -H 'Prefer: wait=50' 1 POST /v1/tasks/t/trigger "$(keyed stalled)" "${at[b]}" >stalled.out 2>>noise &

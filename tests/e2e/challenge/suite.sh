@@ -8,6 +8,8 @@
 # shellcheck source=tests/e2e/shared/daemon.bash
 . "$(dirname "$0")/../shared/daemon.bash" "challenge: $2" "$1"
 planes=$2
+# shellcheck source=tests/e2e/shared/still.bash
+. "$here/../shared/still.bash"
 # shellcheck source=tests/e2e/challenge/planes.bash
 . "$here/planes.bash"
 for part in words crash buffered parity draining split away; do
