@@ -57,7 +57,10 @@ function markedBy(clients) {
   const rates = names.map(() => []);
   for (let round = 0; round < rounds; round++) {
     // Who goes first changes: what the machine does meanwhile hits all.
-    names.forEach((_, i) => rates[(i + round) % names.length].push(sides[(i + round) % names.length]().rate));
+    for (const i of names.keys()) {
+      const turn = (i + round) % names.length;
+      rates[turn].push(sides[turn]().rate);
+    }
   }
   names.slice(1).forEach((name, i) => report.add({
     name: `${name}_${clients}`, what: `UPDATE of one row ${marked[name][0]}, ${clients} clients`, unit: "/s", ours: rates[i + 1], peer: rates[0],

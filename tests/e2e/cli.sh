@@ -356,7 +356,8 @@ ends "run: and the key is free" 6 peek run orphan
 background owner run --key stopped --lease 300ms -- ./worker stopped
 owner=$pid
 await_start
-still $owner "$ONCE_DATA/once.db"
+still $owner "$ONCE_DATA"/once.db
+report $? "run: an owner can be stopped"
 background taker run --key stopped --lease 10s -- ./worker stopped
 taker=$pid
 await_start
@@ -383,7 +384,8 @@ mkfifo never
 background owner run --key stubborn --lease 300ms -- ./stubborn
 owner=$pid
 await_start
-still $owner "$ONCE_DATA/once.db"
+still $owner "$ONCE_DATA"/once.db
+report $? "run: an owner can be stopped"
 ends "run: over from an owner that sleeps" 0 run --key stubborn -- ./stubborn
 await_start
 kill -CONT $owner

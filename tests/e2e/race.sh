@@ -144,16 +144,7 @@ signal() { # SIGNAL PID
     is_ours "$2" && kill "-$1" "$2"
 }
 
-stop_owner() { # PID: as still() does, and written down
-    signal STOP "$1"
-    await_stop "$1"
-    until can_lock 500 ${file:+"$file"} || [ $SECONDS -ge $limit ]; do
-        signal CONT "$1"
-        can_lock 2000 ${file:+"$file"}
-        signal STOP "$1"
-        await_stop "$1"
-    done
-}
+send() { signal "$@"; } # so that what still() does is written down, too
 
 choose() { # KEY: sets choice
     local n=$((RANDOM % 6))
@@ -190,7 +181,7 @@ on_effect() { # KEY PID ID
         ;;
     stop)
         stops[$1]=$((stops[$1] + 1)) exact[$3]=$1 stopped[$1]=$2
-        stop_owner "$2"
+        still "$2" ${file:+"$file"}
         let_go "$3"
         ;;
     esac

@@ -132,7 +132,8 @@ stalled_begin() {
         await_stop "${pid[y]}"
         kill -CONT $servers
     else
-        still "${pid[y]}" "$data/once.db-buffer" # the ledger is held by somebody else
+        # The ledger is held by somebody else.
+        true_ "it stands still, without a lock" still "${pid[y]}" "$data/once.db-buffer"
         let_go
     fi
     "$here/burst.py" -H 'Once-Env: claims' -H 'Prefer: wait=50' 1 POST /v1/tasks/t/trigger "$(keyed stalled)" "${at[b]}" >stalled.out 2>>noise &
