@@ -3,7 +3,7 @@
 \set request random(1, 9223372036854775807)
 \startpipeline
 BEGIN;
-SELECT once_mutation_begin('user-' || :id::text, 'request-' || :request::text, 'UseItem');
+SELECT once_mutation_begin(:id, :request, 'UseItem');
 \endpipeline
 UPDATE bench_items SET version = version + 1 WHERE id = :id;
 COMMIT;

@@ -175,6 +175,7 @@ END $$;
 
 -- Looks at the marker that is there: raises what it means, or puts a new one in the place of one that
 -- has expired, or of none. A snapshot that is older than the marker cannot tell: that is ON003, too.
+-- Leaves lock_timeout changed, which its caller puts back.
 CREATE OR REPLACE FUNCTION once_mutation_settle(
     user_id text, request_id text, method text, fingerprint bytea, lock_ms integer, attempt bytea)
 RETURNS void
@@ -183,7 +184,6 @@ AS $$
 DECLARE
     found_one record;
     began timestamptz := clock_timestamp();
-    lock_timeout text := current_setting('lock_timeout');
 BEGIN
     LOOP
         PERFORM set_config('lock_timeout',
@@ -203,7 +203,6 @@ BEGIN
             EXIT;
         END IF;
         IF FOUND THEN
-            PERFORM set_config('lock_timeout', lock_timeout, true);
             RETURN;
         END IF;
     END LOOP;
@@ -230,8 +229,10 @@ END $$;
 -- schema is written out instead of being set for the call: that would be a third of what it costs.
 --
 -- The INSERT may meet a batch or a sweep that is undecided, so it has a time limit and a handler: for
--- itself alone, because a lock that is taken inside would have to be handed on. The limit is set by
--- assignments, which are not queries of their own as PERFORM is.
+-- itself alone, because a lock that is taken inside would have to be handed on. The limit is that of the
+-- default, and ends with the call; another one costs who asks for it. With a handler there anyway, the
+-- INSERT need not be ready for a conflict, which is cheaper for all but a duplicate: that one leaves a
+-- dead row, for vacuum.
 DO $install$
 BEGIN
     EXECUTE format($create$
@@ -239,12 +240,10 @@ CREATE OR REPLACE FUNCTION once_mutation_begin(
     user_id text, request_id text, method text DEFAULT NULL, fingerprint bytea DEFAULT NULL,
     lock_ms integer DEFAULT 1000, attempt bytea DEFAULT NULL)
 RETURNS void
-LANGUAGE plpgsql
+LANGUAGE plpgsql SET lock_timeout = 1000
 AS $body$
 DECLARE
     began timestamptz := clock_timestamp();
-    lock_timeout text := current_setting('lock_timeout');
-    now_set text;
 BEGIN
     IF (%1$I.once_mutation_valid($1, $2, $3, $4) AND lock_ms BETWEEN 0 AND 600000
         AND coalesce(octet_length(attempt) <= 64, true)) IS NOT TRUE
@@ -256,20 +255,18 @@ BEGIN
         lock_ms := %1$I.once_mutation_left(lock_ms, began);
         began := clock_timestamp();
     END IF;
-    IF current_setting('transaction_isolation') = 'read committed' THEN
-        BEGIN
-            now_set := set_config('lock_timeout', greatest(lock_ms, 1)::text, true);
-            INSERT INTO %1$I.once_mutations (user_id, request_id, created_at, method, fingerprint, attempt)
-            VALUES ($1, $2, clock_timestamp(), nullif($3, ''), nullif($4, ''), $6)
-            ON CONFLICT DO NOTHING;
-            now_set := set_config('lock_timeout', lock_timeout, true);
-            IF FOUND THEN
-                RETURN;
-            END IF;
-        EXCEPTION WHEN lock_not_available OR deadlock_detected THEN
-            PERFORM %1$I.once_mutation_refuse_progress('another transaction has just had this request');
-        END;
+    IF lock_ms <> 1000 THEN
+        PERFORM set_config('lock_timeout', greatest(lock_ms, 1)::text, true);
     END IF;
+    BEGIN
+        INSERT INTO %1$I.once_mutations (user_id, request_id, created_at, method, fingerprint, attempt)
+        VALUES ($1, $2, clock_timestamp(), nullif($3, ''), nullif($4, ''), $6);
+        RETURN;
+    EXCEPTION
+        WHEN unique_violation THEN NULL;
+        WHEN lock_not_available OR deadlock_detected OR serialization_failure THEN
+            PERFORM %1$I.once_mutation_refuse_progress('another transaction has just had this request');
+    END;
     PERFORM %1$I.once_mutation_settle($1, $2, $3, $4, %1$I.once_mutation_left(lock_ms, began), attempt);
 END $body$ $create$, current_schema());
 END $install$;
