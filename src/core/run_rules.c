@@ -89,6 +89,8 @@ int run_change_check(const struct run_change *c, size_t output_bytes_max, struct
         [RUN_CANCEL] = "reason", [RUN_COMPLETE] = "output", [RUN_FAIL] = "error"
     };
     int r = sense_check(c, reterr);
+    if (!r && c->kind == RUN_HEARTBEAT && c->lease_ms == 0)
+        return err_set(reterr, ERR_INVALID, "a lease of 0 ms is over at once: 1 ms at least");
     if (r || !names[c->kind] || c->body.len == 0) return r;
     size_t bytes_max = c->kind == RUN_COMPLETE ? output_bytes_max : RUN_ERROR_BYTES_MAX;
     if (c->body.len > bytes_max)

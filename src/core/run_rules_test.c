@@ -587,6 +587,10 @@ Test(run_rules, bodies_are_what_they_should_be)
 Test(run_rules, times_can_be_reckoned_with)
 {
     struct run_change c = change_of(RUN_HEARTBEAT, "", 1);
+    c.lease_ms = 0;
+    expect_checks(c, 0, ERR_INVALID);
+    c.lease_ms = 1;
+    expect_checks(c, 0, 0);
     c.lease_ms = DURATION_MS_MAX;
     expect_checks(c, 0, 0);
     c.lease_ms++;
