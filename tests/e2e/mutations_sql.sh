@@ -75,6 +75,9 @@ begin() { echo "SELECT once_mutation_begin($1);"; } # ARGUMENTS
 answers() { # URL
     is "a new request" "$(query "$1" "BEGIN; $(begin "'u', 'a', 'm', '\x01'") COMMIT")" ""
     like "again: ON001" "$(query "$1" "$(begin "'u', 'a', 'm', '\x01'")")" "ERROR:  ON001: already_done:*HINT:*do not retry*"
+    is "a duplicate writes nothing, and takes no transaction id" "$(query "$1" "BEGIN;
+        DO 'BEGIN PERFORM once_mutation_begin(''u'', ''a'', ''m'', ''\x01''); EXCEPTION WHEN SQLSTATE ''ON001'' THEN NULL; END';
+        SELECT pg_current_xact_id_if_assigned() IS NULL; COMMIT")" t
     like "another method: ON002" "$(query "$1" "$(begin "'u', 'a', 'n', '\x01'")")" "ERROR:  ON002: mismatch:*"
     like "no method: ON002" "$(query "$1" "$(begin "'u', 'a', NULL, '\x01'")")" "ERROR:  ON002:*"
     like "another fingerprint: ON002" "$(query "$1" "$(begin "'u', 'a', 'm', '\x02'")")" "ERROR:  ON002:*"
