@@ -1,7 +1,8 @@
 // buffer.mjs accept IN-FLIGHT SECONDS REDIS-URL - MollifierBuffer.accept of @trigger.dev/redis-worker,
 // each with a key of its own, auto-pipelining on.
 // buffer.mjs drain CONCURRENCY COUNT REDIS-URL - its MollifierDrainer moves so many entries of one env
-// to nowhere: its handler does nothing. Both print one JSON object with a rate.
+// to nowhere: its handler does nothing. The first quarter is for the compiler. Both print one JSON
+// object with a rate.
 import { MollifierDrainer } from "@trigger.dev/redis-worker";
 import { closedLoop, measure, soFar } from "./loop.mjs";
 import { buffer, key, ok, value } from "./mollifier.mjs";
@@ -31,11 +32,16 @@ async function drain(count) {
     isRetryable: () => false,
     logger: quiet,
   });
+  const until = async (drained, most) => {
+    while (drained < most) drained += (await drainer.runOnce()).drained;
+    return drained;
+  };
+  const warm = await until(0, accepted / 4);
   const start = performance.now();
-  for (let drained = 0; drained < accepted; ) drained += (await drainer.runOnce()).drained;
+  await until(warm, accepted);
   const took = performance.now() - start;
   ok(handled === accepted, "hand over each entry once");
-  console.log(JSON.stringify({ rate: (accepted / took) * 1000 }));
+  console.log(JSON.stringify({ rate: ((accepted - warm) / took) * 1000 }));
 }
 
 if (what === "accept") await measure(Number(inFlight), Number(amount), accept);

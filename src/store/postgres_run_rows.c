@@ -113,7 +113,7 @@ void run_columns_init(struct run_columns *c)
 {
     for (unsigned i = 0; i < RUN_COLS_INSERT; i++)
         pg_array_init(&c->columns[i], element_of((enum run_column)i));
-    c->count = 0;
+    run_columns_clear(c);
 }
 
 void run_columns_fini(struct run_columns *c)
@@ -123,26 +123,33 @@ void run_columns_fini(struct run_columns *c)
 
 void run_columns_clear(struct run_columns *c)
 {
-    for (unsigned i = 0; i < RUN_COLS_INSERT; i++) pg_array_clear(&c->columns[i]);
+    for (unsigned i = 0; i < RUN_COLS_INSERT; i++) {
+        pg_array_clear(&c->columns[i]);
+        c->told[i] = false;
+    }
     c->count = 0;
 }
 
 static void add_text(struct run_columns *c, enum run_column at, struct bytes value)
 {
     pg_array_add(&c->columns[at], value);
+    if (value.len) c->told[at] = true;
 }
 
 static void add_number(struct run_columns *c, enum run_column at, int64_t value)
 {
     pg_array_add_number(&c->columns[at], value);
+    if (value) c->told[at] = true;
 }
 
 static void add_time(struct run_columns *c, enum run_column at, int64_t ms)
 {
-    if (ms == INT64_MAX)
+    if (ms == INT64_MAX) {
         pg_array_add_null(&c->columns[at]);
-    else
-        add_number(c, at, ms);
+        return;
+    }
+    pg_array_add_number(&c->columns[at], ms);
+    c->told[at] = true; /* 0 is a time, too: a row has none */
 }
 
 /* As it is there already: need not be sent. */
@@ -183,7 +190,8 @@ static void add_row(struct run_columns *c, struct image_row *row)
     size_t token_len = token_eq(&r->token, &none) ? 0 : sizeof r->token.bytes;
     add_text(c, RUN_COL_ENV, r->env);
     add_text(c, RUN_COL_ID, run_id_bytes(&r->id));
-    add_text(c, RUN_COL_PLACE, bytes_of(row->place.bytes, sizeof row->place.bytes));
+    pg_array_add(&c->columns[RUN_COL_PLACE],
+                 bytes_of(row->place.bytes, sizeof row->place.bytes));
     add_number(c, RUN_COL_REV, row->rev);
     add_numbers(c, r);
     add_text(c, RUN_COL_TOKEN, bytes_of(r->token.bytes, token_len));
@@ -222,10 +230,20 @@ int run_columns_failed(const struct run_columns *c)
     return 0;
 }
 
-void run_columns_params(struct run_columns *c, size_t columns, struct pg_params *p)
+void run_columns_params_update(struct run_columns *c, struct pg_params *p)
 {
-    for (size_t i = 0; i < columns; i++) {
+    for (size_t i = 0; i < RUN_COLS_UPDATE; i++) {
         CHECK(c->columns[i].count == c->count);
+        pg_param_array(p, &c->columns[i]);
+    }
+}
+
+/* Most columns of most new runs say nothing: an array without elements stands for them. */
+void run_columns_params_insert(struct run_columns *c, struct pg_params *p)
+{
+    for (size_t i = 0; i < RUN_COLS_INSERT; i++) {
+        CHECK(c->columns[i].count == c->count);
+        if (!c->told[i]) pg_array_clear(&c->columns[i]);
         pg_param_array(p, &c->columns[i]);
     }
 }

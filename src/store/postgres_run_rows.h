@@ -51,6 +51,7 @@ enum run_column {
 
 struct run_columns {
     struct pg_array columns[RUN_COLS_INSERT];
+    bool told[RUN_COLS_INSERT]; /* something in it is not what a new row has anyway */
     size_t count;
     struct image_row *rows[IMAGE_ROWS_MAX]; /* in the order of the elements */
 };
@@ -61,6 +62,7 @@ void run_columns_clear(struct run_columns *c);
 void run_columns_add_update(struct run_columns *c, struct image_row *row);
 void run_columns_add_insert(struct run_columns *c, struct image_row *row);
 int run_columns_failed(const struct run_columns *c);
-void run_columns_params(struct run_columns *c, size_t columns, struct pg_params *p);
+void run_columns_params_update(struct run_columns *c, struct pg_params *p);
+void run_columns_params_insert(struct run_columns *c, struct pg_params *p);
 
 #endif

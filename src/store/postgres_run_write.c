@@ -87,7 +87,7 @@ static void moment_params(const struct pgruns *s, struct pg_params *p)
 static void update_params(struct pgruns *s, struct pg_params *p)
 {
     moment_params(s, p);
-    run_columns_params(&s->updates, RUN_COLS_UPDATE, p);
+    run_columns_params_update(&s->updates, p);
 }
 
 static void insert_params(struct pgruns *s, struct pg_params *p)
@@ -95,7 +95,7 @@ static void insert_params(struct pgruns *s, struct pg_params *p)
     bool surely = s->guessing && guess_surely(&s->guess);
     moment_params(s, p);
     pg_param(p, PG_BOOL, bytes_of(surely ? "\1" : "\0", 1));
-    run_columns_params(&s->inserts, RUN_COLS_INSERT, p);
+    run_columns_params_insert(&s->inserts, p);
 }
 
 static void aliases_params(struct pgruns *s, struct pg_params *p)

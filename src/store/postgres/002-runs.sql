@@ -124,7 +124,8 @@ END $$;
 -- New runs, sorted by key: returns the numbers of those whose id and key were free. A decision that
 -- was not made in the last within_ms is not carried out; nor is one that had to wait for a lock for much
 -- longer: it is undone, and made again by the clock as it is then. The first rev of a row is its number.
--- If they surely are new, one that is not fails everything, which makes them cheaper by a fifth.
+-- If they surely are new, one that is not fails everything, which makes them cheaper by a fifth. An
+-- array that has only zeros, or only empty ones, may come without elements.
 CREATE OR REPLACE FUNCTION runs_insert(
     at_ms bigint, within_ms bigint, surely boolean, envs bytea[], ids bytea[], places tid[],
     seen_revs bigint[], key_helds bigint[], states bigint[], metadata_versions bigint[], delay_untils bigint[],
@@ -150,12 +151,16 @@ BEGIN
             available_at_ms, started_at_ms, finished_at_ms, fence, lease_ms, lease_until_ms, changes,
             due_at_ms, gone_at_ms, attempts, attempts_max, stalls, state, key_held, id, env, task,
             queue, key, ordering_key, fingerprint, token, tags, metadata, output, error, payload)
-        SELECT i, key_untils[i], metadata_versions[i], created_ats[i], delay_untils[i],
-            available_ats[i], started_ats[i], finished_ats[i], fences[i], leases[i], lease_untils[i],
-            change_counts[i], due_ats[i], gone_ats[i], attempt_counts[i], attempt_maxes[i],
-            stall_counts[i], states[i], key_helds[i] <> 0, ids[i], envs[i], tasks[i], queues[i],
-            keys[i], ordering_keys[i], fingerprints[i], tokens[i], tag_lists[i], metadatas[i],
-            outputs[i], errors[i], payloads[i]
+        SELECT i, coalesce(key_untils[i], 0), coalesce(metadata_versions[i], 0),
+            coalesce(created_ats[i], 0), coalesce(delay_untils[i], 0),
+            coalesce(available_ats[i], 0), coalesce(started_ats[i], 0),
+            coalesce(finished_ats[i], 0), coalesce(fences[i], 0), coalesce(leases[i], 0),
+            coalesce(lease_untils[i], 0), coalesce(change_counts[i], 0), due_ats[i], gone_ats[i],
+            coalesce(attempt_counts[i], 0), attempt_maxes[i], coalesce(stall_counts[i], 0),
+            states[i], coalesce(key_helds[i] <> 0, false), ids[i], envs[i], tasks[i], queues[i],
+            coalesce(keys[i], ''), coalesce(ordering_keys[i], ''), coalesce(fingerprints[i], ''),
+            coalesce(tokens[i], ''), coalesce(tag_lists[i], ''), coalesce(metadatas[i], ''),
+            coalesce(outputs[i], ''), coalesce(errors[i], ''), coalesce(payloads[i], '')
         FROM generate_subscripts(ids, 1) AS i
         RETURNING rev;
     ELSE
@@ -164,12 +169,16 @@ BEGIN
             available_at_ms, started_at_ms, finished_at_ms, fence, lease_ms, lease_until_ms, changes,
             due_at_ms, gone_at_ms, attempts, attempts_max, stalls, state, key_held, id, env, task,
             queue, key, ordering_key, fingerprint, token, tags, metadata, output, error, payload)
-        SELECT i, key_untils[i], metadata_versions[i], created_ats[i], delay_untils[i],
-            available_ats[i], started_ats[i], finished_ats[i], fences[i], leases[i], lease_untils[i],
-            change_counts[i], due_ats[i], gone_ats[i], attempt_counts[i], attempt_maxes[i],
-            stall_counts[i], states[i], key_helds[i] <> 0, ids[i], envs[i], tasks[i], queues[i],
-            keys[i], ordering_keys[i], fingerprints[i], tokens[i], tag_lists[i], metadatas[i],
-            outputs[i], errors[i], payloads[i]
+        SELECT i, coalesce(key_untils[i], 0), coalesce(metadata_versions[i], 0),
+            coalesce(created_ats[i], 0), coalesce(delay_untils[i], 0),
+            coalesce(available_ats[i], 0), coalesce(started_ats[i], 0),
+            coalesce(finished_ats[i], 0), coalesce(fences[i], 0), coalesce(leases[i], 0),
+            coalesce(lease_untils[i], 0), coalesce(change_counts[i], 0), due_ats[i], gone_ats[i],
+            coalesce(attempt_counts[i], 0), attempt_maxes[i], coalesce(stall_counts[i], 0),
+            states[i], coalesce(key_helds[i] <> 0, false), ids[i], envs[i], tasks[i], queues[i],
+            coalesce(keys[i], ''), coalesce(ordering_keys[i], ''), coalesce(fingerprints[i], ''),
+            coalesce(tokens[i], ''), coalesce(tag_lists[i], ''), coalesce(metadatas[i], ''),
+            coalesce(outputs[i], ''), coalesce(errors[i], ''), coalesce(payloads[i], '')
         FROM generate_subscripts(ids, 1) AS i
         ON CONFLICT DO NOTHING
         RETURNING rev;
