@@ -82,7 +82,7 @@ const struct option serve_options[] = {
                                  "entries a second at most (default: as many as it takes)" },
     [SERVE_DRAINER_ENV_MAX] = { "drainer-env-max", .kind = OPTION_COUNT, .value = "N",
                                 .setting = true,
-                                .help = "entries of one env in one round of 500 at most "
+                                .help = "entries of one env in one round of 1000 at most "
                                         "(default: as many as there is room for)" },
     [SERVE_DRAIN] = { "drain", .kind = OPTION_DURATION, .value = "D", .fallback = "5s",
                       .setting = true,
