@@ -8,7 +8,7 @@
  *   work.c       leases, and waiting for something to be due
  *   bell.c       telling other processes that something may be
  *   overrides.c      what operators have set for the gate of an env
- *   drain.c      the buffer into the ledger
+ *   drain.c      the buffer into the ledger; drain_entry.c: one entry; drain_rate.c: how many
  *   spool.c      what the buffer has lost, into it again
  *   forward.c    all of it, on a store that is a daemon */
 #ifndef ENGINE_RUNS_INTERNAL_H
