@@ -1,24 +1,17 @@
 /* sqlite_buffer.c - the buffer in a SQLite file: B1 to B6 of run_op.h.
  *
  * Guarantees: an op is decided and carried out inside the transaction of its batch, so it is as
- * durable and as alone as a claim; (env, id) and (env, key) are unique in the schema. A lease
- * gives envs their turns: everybody has a part before anybody has more, and the next one begins
- * behind the env that was served last. What is asked of a buffer costs what it returns, not
- * what waits in it: how many wait is kept beside them.
- * Does not: look at claims, or know what is in an entry. */
-#include "base/check.h"
-#include "store/sqlite_db.h"
+ * durable and as alone as a claim; (env, id) and (env, key) are unique in the schema. What is asked
+ * of a buffer costs what it returns, not what waits in it: how many wait is kept beside them.
+ * Does not: look at claims, or know what is in an entry. Whose entries a lease hands out is in
+ * sqlite_buffer_lease.c. */
+#include "store/sqlite_buffer.h"
 
-#include <stdlib.h>
+#include "base/check.h"
 
 #define WRITTEN_KEEP_MS INT64_C(30000)
 
-enum {
-    LAPSED_MAX = 1000,           /* so many are queued again by one lease */
-    SWEPT_MIN = 64,              /* by a settle, at least, so that it also catches up */
-    TURNS_MAX = 1000,            /* envs of one lease */
-    ANSWER_BYTES_MAX = 16 << 20, /* more than that waits for the next */
-};
+enum { SWEPT_MIN = 64 }; /* by a settle, at least, so that it also catches up */
 
 /* ---- rows ---- */
 
@@ -37,16 +30,6 @@ enum column {
     COL_SEQ,
     COL_TURN,
     COL_NOBODYS,
-};
-
-/* As the schema has it: an entry whose lease lapsed comes before those that came before it. */
-enum { TURN_LAPSED, TURN_USUAL };
-
-/* An entry as read, and its place. Its bytes are SQLite's until the next step. */
-struct row {
-    struct entry entry;
-    int64_t seq, turn, written_at_ms;
-    bool leased; /* in the file; perhaps it has lapsed, or is a pause */
 };
 
 static bool lease_lapsed(sqlite3_stmt *q, int64_t now_ms)
@@ -78,12 +61,13 @@ static const char *row_nonsense(sqlite3_stmt *q)
     return NULL;
 }
 
-static int row_decode(sqlite3_stmt *q, int64_t now_ms, struct row *ret_row, struct err *reterr)
+int sqlite_entry_row_decode(sqlite3_stmt *q, int64_t now_ms, struct entry_row *ret_row,
+                            struct err *reterr)
 {
     const char *nonsense = row_nonsense(q);
     if (nonsense)
         return err_set(reterr, ERR_CORRUPT, "sqlite: a buffered entry has an %s", nonsense);
-    *ret_row = (struct row){
+    *ret_row = (struct entry_row){
         .entry = { .env = column_bytes(q, COL_ENV),
                    .state = state_now(q, now_ms),
                    .rev = (uint64_t)sqlite3_column_int64(q, COL_REV),
@@ -100,38 +84,37 @@ static int row_decode(sqlite3_stmt *q, int64_t now_ms, struct row *ret_row, stru
     return 0;
 }
 
-static int entry_tell(struct buffer_ask *a, const struct entry *e, struct err *reterr)
+int sqlite_entry_tell(struct buffer_ask *a, const struct entry *e, struct err *reterr)
 {
     if (entries_add(&a->entries, e) == 0) return 0;
     return err_set(reterr, ERR_NOMEM, "out of memory reading the buffer");
 }
 
-static size_t entry_bytes(const struct entry *e)
+size_t sqlite_entry_bytes(const struct entry *e)
 {
     return e->run.len + e->changes.len;
 }
 
 /* Leaves the statement on the row: the caller resets it. 1: found, 0: there is none. */
 static int row_find(struct sqlite *s, sqlite3_stmt *q, struct bytes env, struct bytes what,
-                    int64_t now_ms, struct row *ret_row, struct err *reterr)
+                    int64_t now_ms, struct entry_row *ret_row, struct err *reterr)
 {
     bind_bytes(q, 1, env);
     bind_bytes(q, 2, what);
     int r = db_step(s, q, reterr);
     if (r != 1) return r;
-    int bad = row_decode(q, now_ms, ret_row, reterr);
+    int bad = sqlite_entry_row_decode(q, now_ms, ret_row, reterr);
     return bad ? bad : 1;
 }
 
-/* The same, and adds it to the answer; its bytes are not to be looked at any more. */
-static int row_tell(struct sqlite *s, enum sql which, struct buffer_ask *a, struct bytes what,
-                    struct row *ret_row, struct err *reterr)
+int sqlite_entry_row_tell(struct sqlite *s, enum sql which, struct buffer_ask *a,
+                          struct bytes what, struct entry_row *ret_row, struct err *reterr)
 {
     sqlite3_stmt *q = db_statement(s, which, reterr);
     if (!q) return reterr->code;
     int r = row_find(s, q, a->env, what, a->now_ms, ret_row, reterr);
     if (r == 1) {
-        int bad = entry_tell(a, &ret_row->entry, reterr);
+        int bad = sqlite_entry_tell(a, &ret_row->entry, reterr);
         if (bad) r = bad;
     }
     sqlite3_reset(q);
@@ -139,7 +122,7 @@ static int row_tell(struct sqlite *s, enum sql which, struct buffer_ask *a, stru
 }
 
 /* Without its bytes: what an op needs to decide. */
-static int row_look(struct sqlite *s, const struct buffer_ask *a, struct row *ret_row,
+static int row_look(struct sqlite *s, const struct buffer_ask *a, struct entry_row *ret_row,
                     struct err *reterr)
 {
     sqlite3_stmt *q = db_statement(s, SQL_ENTRY_BY_ID, reterr);
@@ -151,14 +134,13 @@ static int row_look(struct sqlite *s, const struct buffer_ask *a, struct row *re
 
 /* ---- how many there are ---- */
 
-static void count(struct sqlite *s, int64_t queued, int64_t leased)
+void sqlite_buffer_more(struct sqlite *s, int64_t queued, int64_t leased)
 {
     s->more_queued += queued;
     s->more_leased += leased;
 }
 
-/* Changed by the statement that was finished last. */
-static int64_t changed_rows(struct sqlite *s)
+int64_t sqlite_buffer_changed(struct sqlite *s)
 {
     return sqlite3_changes(s->db);
 }
@@ -229,22 +211,23 @@ static int run_accept(struct sqlite *s, struct op *op, struct err *reterr)
 {
     struct buffer_ask *a = op->buffer;
     CHECK(a->id.text[0] && a->key_frame.len <= RUN_KEY_FRAME_BYTES_MAX);
-    struct row row;
-    int r = row_tell(s, SQL_ENTRY_BY_ID, a, run_id_bytes(&a->id), &row, reterr);
+    struct entry_row row;
+    int r = sqlite_entry_row_tell(s, SQL_ENTRY_BY_ID, a, run_id_bytes(&a->id), &row, reterr);
     if (r == 1) met_by_id(op);
     if (r) return r < 0 ? r : 0;
-    if (a->key_frame.len) r = row_tell(s, SQL_ENTRY_BY_KEY, a, a->key_frame, &row, reterr);
+    if (a->key_frame.len)
+        r = sqlite_entry_row_tell(s, SQL_ENTRY_BY_KEY, a, a->key_frame, &row, reterr);
     if (r == 1) op->out.outcome = OUTCOME_CACHED;
     if (r) return r < 0 ? r : 0;
     r = insert(s, a, reterr);
-    if (!r) count(s, 1, 0);
+    if (!r) sqlite_buffer_more(s, 1, 0);
     op->changed = !r;
     return r;
 }
 
 /* ---- get, append, list ---- */
 
-static bool kept(const struct row *row, int64_t now_ms)
+static bool kept(const struct entry_row *row, int64_t now_ms)
 {
     return row->entry.state != ENTRY_WRITTEN || row->written_at_ms + WRITTEN_KEEP_MS > now_ms;
 }
@@ -252,9 +235,11 @@ static bool kept(const struct row *row, int64_t now_ms)
 static int run_get(struct sqlite *s, struct op *op, struct err *reterr)
 {
     struct buffer_ask *a = op->buffer;
-    struct row row;
-    int r = a->id.text[0] ? row_tell(s, SQL_ENTRY_BY_ID, a, run_id_bytes(&a->id), &row, reterr)
-                          : row_tell(s, SQL_ENTRY_BY_KEY, a, a->key_frame, &row, reterr);
+    struct entry_row row;
+    int r =
+        a->id.text[0]
+            ? sqlite_entry_row_tell(s, SQL_ENTRY_BY_ID, a, run_id_bytes(&a->id), &row, reterr)
+            : sqlite_entry_row_tell(s, SQL_ENTRY_BY_KEY, a, a->key_frame, &row, reterr);
     if (r < 0) return r;
     if (r == 1 && kept(&row, a->now_ms)) return 0;
     entries_clear(&a->entries);
@@ -262,7 +247,7 @@ static int run_get(struct sqlite *s, struct op *op, struct err *reterr)
     return 0;
 }
 
-static enum outcome append_outcome(const struct row *row, const struct buffer_ask *a)
+static enum outcome append_outcome(const struct entry_row *row, const struct buffer_ask *a)
 {
     if (row->entry.state == ENTRY_WRITTEN) return OUTCOME_ABSENT;
     if (row->entry.state == ENTRY_LEASED) return OUTCOME_IN_PROGRESS;
@@ -275,7 +260,7 @@ static enum outcome append_outcome(const struct row *row, const struct buffer_as
 static int run_append(struct sqlite *s, struct op *op, struct err *reterr)
 {
     const struct buffer_ask *a = op->buffer;
-    struct row row;
+    struct entry_row row;
     int r = row_look(s, a, &row, reterr);
     if (r < 0) return r;
     op->out.outcome = r ? append_outcome(&row, a) : OUTCOME_ABSENT;
@@ -286,12 +271,12 @@ static int run_append(struct sqlite *s, struct op *op, struct err *reterr)
     bind_bytes(q, 2, a->change);
     sqlite3_bind_int(q, 3, a->frees_key);
     r = db_finish(s, q, reterr);
-    if (!r && row.leased) count(s, 1, -1);
+    if (!r && row.leased) sqlite_buffer_more(s, 1, -1);
     op->changed = !r;
     return r;
 }
 
-static int64_t limit_of(size_t limit)
+int64_t sqlite_buffer_limit(size_t limit)
 {
     return limit < INT32_MAX ? (int64_t)limit : INT32_MAX;
 }
@@ -300,16 +285,16 @@ static int64_t limit_of(size_t limit)
 static int list_rows(struct sqlite *s, sqlite3_stmt *q, struct buffer_ask *a,
                      struct err *reterr)
 {
-    struct row row;
+    struct entry_row row;
     size_t bytes = 0;
     int r;
     while ((r = db_step(s, q, reterr)) == 1) {
         a->entries.more = a->entries.count == a->limit || bytes >= ANSWER_BYTES_MAX;
         if (a->entries.more) return 0;
-        r = row_decode(q, a->now_ms, &row, reterr);
-        if (!r) r = entry_tell(a, &row.entry, reterr);
+        r = sqlite_entry_row_decode(q, a->now_ms, &row, reterr);
+        if (!r) r = sqlite_entry_tell(a, &row.entry, reterr);
         if (r) return r;
-        bytes += entry_bytes(&row.entry);
+        bytes += sqlite_entry_bytes(&row.entry);
         a->place = row.seq;
     }
     return r;
@@ -321,7 +306,7 @@ static int list_all(struct sqlite *s, struct buffer_ask *a, struct err *reterr)
     sqlite3_stmt *q = db_statement(s, SQL_SPOOL_LIST, reterr);
     if (!q) return reterr->code;
     sqlite3_bind_int64(q, 1, a->behind);
-    sqlite3_bind_int64(q, 2, limit_of(a->limit) + 1);
+    sqlite3_bind_int64(q, 2, sqlite_buffer_limit(a->limit) + 1);
     int r = list_rows(s, q, a, reterr);
     sqlite3_reset(q);
     return r;
@@ -336,268 +321,10 @@ static int run_list(struct sqlite *s, struct op *op, struct err *reterr)
     if (!q) return reterr->code;
     bind_bytes(q, 1, a->env);
     bind_bytes(q, 2, run_id_bytes(a->before.text[0] ? &a->before : &above_all));
-    sqlite3_bind_int64(q, 3, limit_of(a->limit) + 1);
+    sqlite3_bind_int64(q, 3, sqlite_buffer_limit(a->limit) + 1);
     int r = list_rows(s, q, a, reterr);
     sqlite3_reset(q);
     return r;
-}
-
-/* ---- lease: turns ---- */
-
-/* Of one env in one lease. */
-struct turn {
-    uint8_t env[ENV_BYTES_MAX];
-    size_t env_len;
-    size_t waiting, part; /* waiting: as far as it matters */
-    size_t weight;
-    int64_t last_turn, last_seq; /* of the last one picked */
-    bool picked;
-};
-
-static struct bytes turn_env(const struct turn *t)
-{
-    return bytes_of(t->env, t->env_len);
-}
-
-static size_t least(size_t a, size_t b)
-{
-    return a < b ? a : b;
-}
-
-static size_t hungry(const struct turn *turns, size_t count)
-{
-    size_t weight = 0;
-    for (size_t i = 0; i < count; i++)
-        if (turns[i].part < turns[i].waiting) weight += turns[i].weight;
-    return weight;
-}
-
-/* To everybody by weight, and again what is left over for those who have more. */
-static void share_out(struct turn *turns, size_t count, size_t limit)
-{
-    size_t left = limit, weight;
-    while (left && (weight = hungry(turns, count)) > 0) {
-        size_t part = left >= weight ? left / weight : 1;
-        for (size_t i = 0; i < count; i++) {
-            size_t more =
-                least(least(part * turns[i].weight, left), turns[i].waiting - turns[i].part);
-            turns[i].part += more;
-            left -= more;
-        }
-    }
-}
-
-static size_t weight_of(const struct buffer_ask *a, const struct turn *t)
-{
-    for (size_t i = 0; i < a->weight_count; i++) {
-        const struct env_weight *w = &a->weights[i];
-        if (bytes_eq(bytes_of(w->env, w->env_len), turn_env(t))) return w->weight;
-    }
-    return 1;
-}
-
-/* The first env behind this one that has something queued. 1: found, 0: there is none. */
-static int env_behind(struct sqlite *s, struct bytes after, struct turn *ret_turn,
-                      struct err *reterr)
-{
-    sqlite3_stmt *q = db_statement(s, SQL_DRAIN_ENV, reterr);
-    if (!q) return reterr->code;
-    bind_bytes(q, 1, after);
-    int r = db_step(s, q, reterr);
-    if (r == 1) {
-        struct bytes env = column_bytes(q, 0);
-        if (env.len > ENV_BYTES_MAX)
-            r = err_set(reterr, ERR_CORRUPT, "sqlite: a buffered entry has an env too long");
-        else
-            memcpy(ret_turn->env, env.data, ret_turn->env_len = env.len);
-    }
-    sqlite3_reset(q);
-    return r;
-}
-
-static int count_waiting(struct sqlite *s, struct turn *t, size_t limit, struct err *reterr)
-{
-    sqlite3_stmt *q = db_statement(s, SQL_DRAIN_COUNT, reterr);
-    if (!q) return reterr->code;
-    bind_bytes(q, 1, turn_env(t));
-    sqlite3_bind_int64(q, 2, limit_of(limit));
-    int r = db_step(s, q, reterr);
-    if (r == 1) t->waiting = (size_t)sqlite3_column_int64(q, 0);
-    sqlite3_reset(q);
-    return r < 0 ? r : 0;
-}
-
-/* Once around, beginning behind the env that was served last. Returns how many envs wait, `max` at
- * most; or a negative error. */
-static int find_turns(struct sqlite *s, struct turn *turns, size_t max, size_t env_limit,
-                      struct err *reterr)
-{
-    struct bytes served = bytes_of(s->drained, s->drained_len), after = served;
-    bool around = served.len == 0;
-    size_t count = 0;
-    while (count < max) {
-        struct turn *t = &turns[count];
-        *t = (struct turn){ 0 };
-        int r = env_behind(s, after, t, reterr);
-        if (r < 0) return r;
-        if (r == 0 && around) break;
-        if (r == 0) {
-            around = true;
-            after = bytes_of(NULL, 0);
-            continue;
-        }
-        bool seen = around && served.len && bytes_cmp(turn_env(t), served) > 0;
-        if (seen) break;
-        r = count_waiting(s, t, env_limit, reterr);
-        if (r) return r;
-        after = turn_env(t);
-        count++;
-    }
-    return (int)count;
-}
-
-/* ---- lease: entries ---- */
-
-static int take_lapsed(struct sqlite *s, int64_t now_ms, struct err *reterr)
-{
-    sqlite3_stmt *q = db_statement(s, SQL_DRAIN_LAPSED, reterr);
-    if (!q) return reterr->code;
-    sqlite3_bind_int64(q, 1, now_ms);
-    sqlite3_bind_int64(q, 2, LAPSED_MAX);
-    int r = db_finish(s, q, reterr);
-    if (!r) count(s, changed_rows(s), -changed_rows(s));
-    return r;
-}
-
-static int pick_rows(struct sqlite *s, sqlite3_stmt *q, struct turn *t, struct buffer_ask *a,
-                     size_t *bytes, struct err *reterr)
-{
-    struct row row;
-    int r = 0;
-    while (*bytes < ANSWER_BYTES_MAX && (r = db_step(s, q, reterr)) == 1) {
-        r = row_decode(q, a->now_ms, &row, reterr);
-        row.entry.state = ENTRY_LEASED;
-        if (!r) r = entry_tell(a, &row.entry, reterr);
-        if (r) return r;
-        *bytes += entry_bytes(&row.entry);
-        t->last_turn = row.turn;
-        t->last_seq = row.seq;
-        t->picked = true;
-    }
-    return r;
-}
-
-static int pick(struct sqlite *s, struct turn *t, struct buffer_ask *a, size_t *bytes,
-                struct err *reterr)
-{
-    sqlite3_stmt *q = db_statement(s, SQL_DRAIN_PICK, reterr);
-    if (!q) return reterr->code;
-    bind_bytes(q, 1, turn_env(t));
-    sqlite3_bind_int64(q, 2, limit_of(t->part));
-    int r = pick_rows(s, q, t, a, bytes, reterr);
-    sqlite3_reset(q);
-    return r;
-}
-
-/* From parameter `at` on. */
-static void bind_lease(sqlite3_stmt *q, int at, const struct buffer_ask *a)
-{
-    CHECK(a->lease_ms >= 0);
-    bind_bytes(q, at, bytes_of(a->token.bytes, sizeof a->token.bytes));
-    sqlite3_bind_int64(q, at + 1, a->now_ms);
-    sqlite3_bind_int64(q, at + 2, a->now_ms + a->lease_ms);
-}
-
-/* All of this turn, up to this one. */
-static int take_up_to(struct sqlite *s, struct bytes env, int64_t turn, int64_t seq,
-                      const struct buffer_ask *a, struct err *reterr)
-{
-    sqlite3_stmt *q = db_statement(s, SQL_DRAIN_TAKE, reterr);
-    if (!q) return reterr->code;
-    bind_bytes(q, 1, env);
-    sqlite3_bind_int64(q, 2, turn);
-    sqlite3_bind_int64(q, 3, seq);
-    bind_lease(q, 4, a);
-    int r = db_finish(s, q, reterr);
-    if (!r) count(s, -changed_rows(s), changed_rows(s));
-    return r;
-}
-
-/* Those that were picked, in the order of picking: all that lapsed come before the others. */
-static int take(struct sqlite *s, const struct turn *t, const struct buffer_ask *a,
-                struct err *reterr)
-{
-    int r = 0;
-    if (t->last_turn > TURN_LAPSED)
-        r = take_up_to(s, turn_env(t), TURN_LAPSED, INT64_MAX, a, reterr);
-    return r ? r : take_up_to(s, turn_env(t), t->last_turn, t->last_seq, a, reterr);
-}
-
-static void remember_turn(struct sqlite *s, const struct turn *t)
-{
-    memcpy(s->drained, t->env, t->env_len);
-    s->drained_len = t->env_len;
-}
-
-/* Everything is read before anything is changed: what fails has changed nothing. */
-static int lease_turns(struct sqlite *s, struct turn *turns, size_t count, struct op *op,
-                       struct err *reterr)
-{
-    struct buffer_ask *a = op->buffer;
-    size_t bytes = 0;
-    int r = 0;
-    for (size_t i = 0; i < count; i++) turns[i].weight = weight_of(a, &turns[i]);
-    share_out(turns, count, a->limit);
-    for (size_t i = 0; !r && i < count; i++)
-        if (turns[i].part) r = pick(s, &turns[i], a, &bytes, reterr);
-    for (size_t i = 0; !r && i < count; i++) {
-        if (!turns[i].picked) continue;
-        r = take(s, &turns[i], a, reterr);
-        remember_turn(s, &turns[i]);
-    }
-    op->changed = !r && a->entries.count > 0;
-    return r;
-}
-
-static int lease_any(struct sqlite *s, struct op *op, struct err *reterr)
-{
-    struct buffer_ask *a = op->buffer;
-    size_t max = least(a->limit, TURNS_MAX);
-    size_t env_limit = a->env_limit ? least(a->env_limit, a->limit) : a->limit;
-    struct turn *turns = malloc((max + 1) * sizeof *turns);
-    if (!turns) return err_set(reterr, ERR_NOMEM, "out of memory leasing entries");
-    int r = take_lapsed(s, a->now_ms, reterr);
-    if (!r) r = find_turns(s, turns, max, env_limit, reterr);
-    if (r > 0) r = lease_turns(s, turns, (size_t)r, op, reterr);
-    free(turns);
-    return r;
-}
-
-static int lease_one(struct sqlite *s, struct op *op, struct err *reterr)
-{
-    struct buffer_ask *a = op->buffer;
-    struct row row;
-    int r = row_tell(s, SQL_ENTRY_BY_ID, a, run_id_bytes(&a->id), &row, reterr);
-    if (r < 0) return r;
-    if (r == 0 || row.entry.state != ENTRY_QUEUED) {
-        entries_clear(&a->entries);
-        return 0;
-    }
-    a->entries.rows[0]->state = ENTRY_LEASED;
-    sqlite3_stmt *q = db_statement(s, SQL_DRAIN_TAKE_ONE, reterr);
-    if (!q) return reterr->code;
-    sqlite3_bind_int64(q, 1, row.seq);
-    bind_lease(q, 2, a);
-    r = db_finish(s, q, reterr);
-    if (!r && !row.leased) count(s, -1, 1);
-    op->changed = !r;
-    return r;
-}
-
-static int run_lease(struct sqlite *s, struct op *op, struct err *reterr)
-{
-    const struct buffer_ask *a = op->buffer;
-    return a->id.text[0] ? lease_one(s, op, reterr) : lease_any(s, op, reterr);
 }
 
 /* ---- settle ---- */
@@ -608,9 +335,9 @@ int sqlite_buffer_sweep(struct sqlite *s, int64_t now_ms, size_t limit, size_t *
     sqlite3_stmt *q = db_statement(s, SQL_BUFFER_SWEEP, reterr);
     if (!q) return reterr->code;
     sqlite3_bind_int64(q, 1, now_ms - WRITTEN_KEEP_MS);
-    sqlite3_bind_int64(q, 2, limit_of(limit));
+    sqlite3_bind_int64(q, 2, sqlite_buffer_limit(limit));
     int r = db_finish(s, q, reterr);
-    if (!r) *ret_count = (size_t)changed_rows(s);
+    if (!r) *ret_count = (size_t)sqlite_buffer_changed(s);
     return r;
 }
 
@@ -626,8 +353,8 @@ static int settle_one(struct sqlite *s, struct buffer_ask *a, const struct settl
     sqlite3_bind_int64(q, 4, written ? a->now_ms : one->how == SETTLE_FAILED);
     int r = db_finish(s, q, reterr);
     if (r) return r;
-    count(s, written ? 0 : changed_rows(s), -changed_rows(s));
-    a->settled += (size_t)changed_rows(s);
+    sqlite_buffer_more(s, written ? 0 : sqlite_buffer_changed(s), -sqlite_buffer_changed(s));
+    a->settled += (size_t)sqlite_buffer_changed(s);
     return 0;
 }
 
@@ -650,7 +377,7 @@ static int pause_one(struct sqlite *s, struct buffer_ask *a, const struct settle
     sqlite3_bind_int64(q, 5, a->now_ms);
     sqlite3_bind_int64(q, 6, a->now_ms + pause_of(a, one));
     int r = db_finish(s, q, reterr);
-    if (!r) a->settled += (size_t)changed_rows(s);
+    if (!r) a->settled += (size_t)sqlite_buffer_changed(s);
     return r;
 }
 
@@ -663,8 +390,8 @@ static int drop_one(struct sqlite *s, struct buffer_ask *a, const struct settle 
     bind_bytes(q, 2, run_id_bytes(&one->id));
     int r = db_finish(s, q, reterr);
     if (r) return r;
-    count(s, -changed_rows(s), 0);
-    a->settled += (size_t)changed_rows(s);
+    sqlite_buffer_more(s, -sqlite_buffer_changed(s), 0);
+    a->settled += (size_t)sqlite_buffer_changed(s);
     return 0;
 }
 
@@ -691,8 +418,9 @@ static int run_settle(struct sqlite *s, struct op *op, struct err *reterr)
 /* ---- the verbs ---- */
 
 static int (*const run_of_verb[VERBS])(struct sqlite *, struct op *, struct err *) = {
-    [VERB_ACCEPT] = run_accept,      [VERB_ENTRY_GET] = run_get, [VERB_APPEND] = run_append,
-    [VERB_DRAIN_LEASE] = run_lease,  [VERB_SETTLE] = run_settle, [VERB_ENTRY_LIST] = run_list,
+    [VERB_ACCEPT] = run_accept,      [VERB_ENTRY_GET] = run_get,
+    [VERB_APPEND] = run_append,      [VERB_DRAIN_LEASE] = sqlite_buffer_lease,
+    [VERB_SETTLE] = run_settle,      [VERB_ENTRY_LIST] = run_list,
     [VERB_BUFFER_STATS] = run_stats,
 };
 

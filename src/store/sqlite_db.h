@@ -46,8 +46,8 @@
                  " FROM pragma_page_count, pragma_page_size) FROM claims")                     \
     X(SQL_DATA_VERSION, "PRAGMA data_version")
 
-/* In the order of `fields` in sqlite_runs.c: parameters 1 to 29 of INSERT and UPDATE. What changes
- * often comes before what is long. */
+/* In the order of `fields` in sqlite_run_rows.c: parameters 1 to 29 of INSERT and UPDATE. What
+ * changes often comes before what is long. */
 #define SQL_RUN                                                                                \
     "env, id, task, queue, ordering_key, fingerprint, key, key_held, key_until_ms, state, "    \
     "metadata_version, created_at_ms, delay_until_ms, available_at_ms, started_at_ms, "        \
