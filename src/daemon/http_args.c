@@ -275,11 +275,13 @@ static const struct member *member_find(const struct member *members, struct byt
     return NULL;
 }
 
-static int unknown(struct bytes name, const char *what, struct err *reterr)
+int http_refuse_unknown(struct bytes name, const char *what, const char *meant,
+                        struct err *reterr)
 {
     int shown = (int)(name.len < NAME_SHOWN_BYTES ? name.len : NAME_SHOWN_BYTES);
-    return err_set(reterr, ERR_INVALID, "there is no %s \"%.*s\" here", what, shown,
-                   (const char *)name.data);
+    return err_set(reterr, ERR_INVALID, "there is no %s \"%.*s\" here%s%s%s", what, shown,
+                   (const char *)name.data, meant ? "; did you mean \"" : "",
+                   meant ? meant : "", meant ? "\"?" : "");
 }
 
 static int check_required(const struct member *members, unsigned seen, struct err *reterr)
@@ -298,7 +300,8 @@ static int take_members(struct http_input *in, const struct json *j,
     for (; key < end; key = json_next(j, key + 1)) {
         struct bytes name = string_of(in, j, key);
         const struct member *m = member_find(members, name);
-        int r = m ? take_node(m, in, j, key + 1, ret, reterr) : unknown(name, "member", reterr);
+        int r = m ? take_node(m, in, j, key + 1, ret, reterr)
+                  : http_refuse_unknown(name, "member", NULL, reterr);
         if (r) return r;
         seen |= BIT(m - members); /* twice: the reader has refused it */
     }
@@ -331,7 +334,7 @@ static int take_query(struct http_door *d, struct http_input *in, const struct m
     for (struct http_parameter p; !r && http_next_parameter(&query, &p);) {
         size_t len;
         m = member_find(members, p.name);
-        if (!m) return unknown(p.name, "parameter", reterr);
+        if (!m) return http_refuse_unknown(p.name, "parameter", NULL, reterr);
         if (seen & BIT(m - members))
             return err_set(reterr, ERR_INVALID, "%s was given twice", m->name);
         seen |= BIT(m - members);

@@ -28,6 +28,10 @@ http_parse http_parse_claim, http_parse_publish, http_parse_release, http_parse_
     http_parse_peek, http_parse_forget, http_parse_list, http_parse_mutation_begin,
     http_parse_mutation_complete, http_parse_mutation_abort;
 
+/* The error about a name that is not known. `meant`: what is, and much like it; NULL: nothing. */
+int http_refuse_unknown(struct bytes name, const char *what, const char *meant,
+                        struct err *reterr);
+
 /* Prefer: wait=SECONDS, if it is there. */
 void http_take_preferred_wait(const struct http_request *request, int64_t *wait_ms);
 

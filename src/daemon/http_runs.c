@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "daemon/http_runs_args.h"
+#include "daemon/http_runs_query.h"
 #include "daemon/run_json.h"
 
 enum { SLACK_BYTES = 1024 }; /* of an answer, besides its runs */

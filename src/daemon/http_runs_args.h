@@ -14,13 +14,10 @@
 
 enum { HTTP_BATCH_MAX = 1000, HTTP_RUN_DEPTH_MAX = 68, HTTP_RUNS_DEFAULT = 50 };
 
-/* Bits by enum run_state, and for what is not a state of its own: */
-enum { HTTP_STATUS_DELAYED = 0 };
-
 struct http_run_args {
     struct run_args ask;
     struct bytes metadata, operations; /* of PUT .../metadata: one of them */
-    unsigned statuses;                 /* LIST; 0: all */
+    unsigned statuses;                 /* LIST, for http_status_wanted(); 0: all */
 };
 
 /* Those of one route each; `ret` is not meaningful after an error. */
@@ -34,8 +31,5 @@ http_run_parse http_parse_trigger, http_parse_run, http_parse_runs, http_parse_t
 /* `ret_items`: `ret_count` triggers, to be freed. */
 int http_parse_batch(struct http_door *d, struct http_input *in,
                      struct http_run_args **ret_items, size_t *ret_count, struct err *reterr);
-
-/* Is it one of those that were asked for? A QUEUED run may be DELAYED, which stores cannot tell. */
-bool http_status_wanted(unsigned statuses, const struct run *r, int64_t now_ms);
 
 #endif
