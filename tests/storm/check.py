@@ -11,6 +11,7 @@ through it before it was merged is seen through the other one only afterwards.
 """
 import sys
 from collections import Counter, defaultdict
+from statistics import median
 
 FINAL = ("COMPLETED", "FAILED", "CANCELED")
 MAKES = ("trigger", "replay")
@@ -190,12 +191,39 @@ def check_created(h):
 # ---- the list has everything, once, and nothing that nobody asked for ------------------------------
 
 
-def made_for_nobody(h, i, key):
+CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+MADE_US = 20000  # ids of a process only grow, so one may be a little ahead of its time
+
+
+def made_ms(i):
+    """When an id was made, by the clock of who made it. None: it does not say."""
+    digits = [CROCKFORD.find(c) for c in i.removeprefix("run_")[:10]]
+    if len(digits) != 10 or min(digits) < 0:
+        return None
+    return sum(digit * 32 ** n for n, digit in enumerate(reversed(digits)))
+
+
+def clock_offset_us(h):
+    """From the clock of the calls to that of the ids."""
+    offsets = [made_ms(d.run) * 1000 - d.begin for d in h.deeds
+               if d.act == "trigger" and d.ok and not d.asked and made_ms(d.run) is not None]
+    return median(offsets) if offsets else None
+
+
+def made_for_nobody(h, i, seen, offset_us):
     """A trigger that is asked again within one call, because its daemon died, finds its run by the key; unless
-    that was reset in between. Then there is a run that only the reset was told of."""
+    that was reset in between. Then there is a run that only the reset was told of. Or unless it finds another
+    one: the daemon that died was cut off from the buffer, which has one of this key. Then there is a run that
+    nobody was told of, as old as that call, with the same payload."""
     resets = [d for d in h.resets if d.ok and d.run == i]
-    return any(d.act == "trigger" and d.what == key and d.begin < r.end and r.begin < d.end
-               for r in resets for d in h.deeds)
+    if any(d.act == "trigger" and d.what == seen.key and d.begin < r.end and r.begin < d.end
+           for r in resets for d in h.deeds):
+        return True
+    if offset_us is None or made_ms(i) is None:
+        return False
+    made_us = made_ms(i) * 1000 - offset_us
+    return any(d.act == "trigger" and d.outcome == "cached" and d.what == seen.key and d.token == seen.payload
+               and d.begin - MADE_US < made_us < d.end + MADE_US for d in h.deeds)
 
 
 def check_listed(h):
@@ -211,8 +239,9 @@ def check_listed(h):
     keys = {d.what for d in unsure}
     ids = {d.asked for d in unsure if d.act == "trigger"}
     nameless = sum(d.act == "replay" or not (d.what or d.asked) for d in unsure)
+    offset_us = clock_offset_us(h)
     for i, d in h.listed.items():
-        if i in h.told or i in ids or (d.key and d.key in keys) or made_for_nobody(h, i, d.key):
+        if i in h.told or i in ids or (d.key and d.key in keys) or made_for_nobody(h, i, d, offset_us):
             continue
         nameless -= not d.key
         if d.key or nameless < 0:

@@ -44,6 +44,20 @@ def ended(**run):
     return [lease(1, "t1"), line("complete", A, "1", "t1", id=A, status="COMPLETED", **run), last(**run), listed(**run)]
 
 
+def made_at(us):
+    """The id of a run that was made then."""
+    ms = 1000000 + us // 1000
+    return "run_" + "".join(check.CROCKFORD[ms >> 5 * n & 31] for n in range(9, -1, -1)) + 16 * "0"
+
+
+def beside(us):
+    """A trigger that is answered with A for half a second, and a run of its key that was made then, or not."""
+    other = made_at(1000000)
+    return [trigger("-", id=other, at=(1000000, 1001000)), line("cancel", other, id=other, status="CANCELED"),
+            last(other, status="CANCELED", key="-"), listed(id=other, status="CANCELED", key="-"), trigger(id=A),
+            trigger(outcome="cached", id=A, at=(2000000, 2500000)), *ended(), listed(id=made_at(us), status="FAILED")]
+
+
 def canceled(*deeds):
     return [*deeds, last(status="CANCELED"), listed(status="CANCELED")]
 
@@ -91,6 +105,8 @@ HISTORIES = [
               *ended(), listed(id=B)]),
     ("a run that was reset, and nobody has triggered it", "C9",
      lambda: [trigger(id=A), line("reset", what="k", id=B), *ended(), listed(id=B)]),
+    ("a run of a daemon that died, whose trigger found another one", None, lambda: beside(2200000)),
+    ("a run of that key, made when nobody triggered it", "C9", lambda: beside(2600000)),
     ("a run that is listed twice", "list", lambda: [trigger(id=A), *ended(), listed(output="1")]),
     ("a run that is not listed", "list", lambda: [trigger(id=A), *ended()[:-1]]),
     ("an increment that is lost", "V4", lambda: [trigger(id=A), line("increment", A, id=A, counter=1), *ended()]),
