@@ -184,9 +184,13 @@ $(BUILD)/bench/limits: $(call obj,$(wildcard bench/limits/*.c))
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(LDFLAGS_ALL) $^ -o $@
 
-$(BUILD)/bench/markers: $(call obj,$(wildcard bench/mutations/*.c))
+$(BUILD)/bench/markers: $(call obj,bench/mutations/batches.c)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(LDFLAGS_ALL) $^ -lpq -o $@
+
+$(BUILD)/bench/mutate: $(call obj,bench/mutations/mutate.c) $(internal)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(LDFLAGS_ALL) $^ $(LIBS) -o $@
 
 growth_src := $(wildcard bench/growth/*.c) bench/fleet/open.c bench/clients.c bench/latencies.c bench/report.c
 $(BUILD)/bench/growth: $(call obj,$(growth_src)) $(internal)
@@ -261,7 +265,7 @@ packages-bench:
 	@command -v npm >/dev/null || tools/packages node
 bench: packages-test packages-bench ## ratios against baselines and peers of the same run, into docs/ if it is all of them; ONLY=name
 	@$(MAKE) --no-print-directory -j2 $(BUILD)/bench/core $(BUILD)/bench/fleet $(BUILD)/bench/pairs $(BUILD)/bench/triggers \
-		$(BUILD)/bench/limits $(BUILD)/bench/growth $(BUILD)/bench/markers $(BUILD)/once
+		$(BUILD)/bench/limits $(BUILD)/bench/growth $(BUILD)/bench/markers $(BUILD)/bench/mutate $(BUILD)/once
 	@bench/run $(BUILD)/bench $(ONLY); code=$$?; \
 		$(if $(ONLY)$(QUICK),,$(MAKE) --no-print-directory bench-docs &&) exit $$code
 

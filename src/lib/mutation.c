@@ -121,18 +121,12 @@ static void answer_found(struct mutate *m, struct once_mutation_answer *ret)
     answer_value(ret, m->found.kept, blob_bytes(m->found.kept));
 }
 
-static int own(struct mutate *m, struct err *reterr)
-{
-    return m->class->own ? m->class->own(m->db, &m->marker, reterr) : 0;
-}
-
 int once_mutation_begin(struct once_db db, const struct once_mutation *in,
                         struct once_mutation_answer *ret_answer)
 {
     struct mutate m;
     struct err err = { 0 };
     int r = take_checked(db, in, &m, &err);
-    if (!r) r = own(&m, &err);
     if (!r) r = m.class->begin(m.db, &m.marker, &m.found, &err);
     if (r) return answer_fail(ret_answer, &err);
     answer_found(&m, ret_answer);
@@ -153,7 +147,6 @@ int once_mutation_finish(struct once_db db, const struct once_mutation *in,
     struct err err = { 0 };
     int r = take_checked(db, in, &m, &err);
     if (!r) r = check_outcome(outcome, &err);
-    if (!r) r = own(&m, &err);
     if (!r) r = m.class->finish(m.db, &m.marker, api_view(outcome), &err);
     return r ? api_fail(reterr, &err) : 0;
 }
@@ -340,15 +333,10 @@ static enum fate commit_lost(struct mutate *m, struct once_mutation_answer *ret,
 
 /* ---- the transaction ---- */
 
-static void undo(struct mutate *m)
-{
-    m->class->rollback(m->db);
-    if (!m->internal) coord_abort(m);
-}
-
 static int rolled_back(struct mutate *m, struct once_mutation_answer *ret)
 {
-    undo(m);
+    m->class->rollback(m->db);
+    coord_abort(m);
     answer(m, OUTCOME_CLAIMED, true, ret);
     api_fail(&ret->error, &m->err);
     return 0;
@@ -360,16 +348,9 @@ static bool enter(struct mutate *m, struct once_mutation_answer *ret, int *ret_c
     m->begun_us = clock_measure_us();
     m->found = (struct marker_found){ 0 };
     int r = m->class->prepare ? m->class->prepare(&m->db, &m->err) : 0;
-    if (!r) r = m->class->open(m->db, m->marker.lock_ms, &m->found, &m->err);
-    bool opened = !r && m->found.outcome == OUTCOME_OK;
-    if (opened && m->internal) return true;
-    if (opened) r = own(m, &m->err);
-    if (opened && !r) r = m->class->begin(m->db, &m->marker, &m->found, &m->err);
+    if (!r) r = m->class->enter(m->db, &m->marker, m->internal, &m->found, &m->err);
     if (!r && m->found.outcome == OUTCOME_CLAIMED) return true;
-    if (opened)
-        undo(m);
-    else
-        coord_abort(m);
+    coord_abort(m);
     *ret_code = r ? answer_fail(ret, &m->err) : 0;
     if (!r) answer_found(m, ret);
     return false;
@@ -387,10 +368,12 @@ static enum fate not_open(struct mutate *m, struct once_mutation_answer *ret, in
     return fate;
 }
 
-static bool finish(struct mutate *m, struct once_bytes response)
+/* What duplicates are told, if it fits, and COMMIT. */
+static int leave(struct mutate *m, struct once_bytes response)
 {
-    if (m->internal || !response.len || response.len > MUTATION_OUTCOME_BYTES_MAX) return true;
-    return m->class->finish(m->db, &m->marker, api_view(response), &m->err) == 0;
+    struct bytes outcome = api_view(response);
+    bool keep = !m->internal && outcome.len && outcome.len <= MUTATION_OUTCOME_BYTES_MAX;
+    return m->class->leave(m->db, &m->marker, keep ? &outcome : NULL, &m->err);
 }
 
 static enum fate carry_out(struct mutate *m, once_mutation_fn *fn, void *ctx,
@@ -409,8 +392,7 @@ static enum fate carry_out(struct mutate *m, once_mutation_fn *fn, void *ctx,
         return ROLLED_BACK;
     }
     if (!m->class->is_open(m->db)) return not_open(m, ret, ret_code);
-    if (!finish(m, response)) return ROLLED_BACK;
-    r = m->class->commit(m->db, m->marker.lock_ms, &m->err);
+    r = leave(m, response);
     if (r == ERR_AMBIGUOUS) return commit_lost(m, ret, ret_code);
     return r ? ROLLED_BACK : COMMITTED;
 }

@@ -24,12 +24,13 @@ struct marker_db {
     struct sqlite3_stmt *undo; /* by prepare(): a ROLLBACK that needs no memory any more */
 };
 
-enum { MARKER_ATTEMPT_BYTES = 16, MARKER_OWN_BYTES = 8 };
+enum { MARKER_ATTEMPT_BYTES = 16 };
 
 struct marker {
     struct mutation mutation;
     int64_t lock_ms;                       /* how long an undecided one is waited for */
-    uint8_t attempt[MARKER_ATTEMPT_BYTES]; /* random: whose marker it is */
+    uint8_t attempt[MARKER_ATTEMPT_BYTES]; /* random: whose marker it is; a class may put into it what
+                                            * its database has no name for */
 };
 
 struct marker_found {
@@ -49,20 +50,22 @@ struct marker_class {
     bool (*is_open)(struct marker_db db);
     /* It is rolled back, or can only be. */
     bool (*has_failed)(struct marker_db db);
-    /* Begins one. OK, or IN_PROGRESS: the database has another one. */
-    int (*open)(struct marker_db db, int64_t lock_ms, struct marker_found *ret,
-                struct err *reterr);
-    /* Before begin() and finish(): makes the first MARKER_OWN_BYTES of the attempt those of the
-     * transaction that is open. NULL: the database knows what it has written itself. */
-    int (*own)(struct marker_db db, struct marker *m, struct err *reterr);
-    int (*begin)(struct marker_db db, const struct marker *m, struct marker_found *ret,
+    /* A transaction, and the marker in it; `bare`: without one. IN_PROGRESS may also be the database,
+     * which has another one. After anything but CLAIMED there is no transaction, but for one that was
+     * open before: that is an error, and it stays as it is. */
+    int (*enter)(struct marker_db db, struct marker *m, bool bare, struct marker_found *ret,
+                 struct err *reterr);
+    /* The outcome into the marker, unless it is NULL, and COMMIT. 0: committed. ERR_AMBIGUOUS: nobody
+     * knows. Any other error: nothing is committed. */
+    int (*leave)(struct marker_db db, struct marker *m, const struct bytes *outcome,
+                 struct err *reterr);
+    void (*rollback)(struct marker_db db);
+    /* The marker alone, in a transaction of the caller's own. */
+    int (*begin)(struct marker_db db, struct marker *m, struct marker_found *ret,
                  struct err *reterr);
     /* What duplicates are told: only by the transaction that has begun it. */
-    int (*finish)(struct marker_db db, const struct marker *m, struct bytes outcome,
+    int (*finish)(struct marker_db db, struct marker *m, struct bytes outcome,
                   struct err *reterr);
-    /* 0: committed. ERR_AMBIGUOUS: nobody knows. Any other error: it was rolled back. */
-    int (*commit)(struct marker_db db, int64_t lock_ms, struct err *reterr);
-    void (*rollback)(struct marker_db db);
     /* `ret` holds MUTATION_EPOCH_BYTES_MAX + 1 bytes. */
     int (*epoch)(struct marker_db db, char *ret, struct err *reterr);
     /* After an ambiguous COMMIT, on a connection that is opened again if need be: OK: it counted;

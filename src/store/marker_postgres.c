@@ -1,5 +1,8 @@
 /* marker_postgres.c - markers through the functions of markers/postgres.sql, see marker.h.
  *
+ * The marker is sent together with BEGIN, and the outcome with COMMIT: a transaction with a marker has as
+ * many round trips as one without. An error of the first keeps the server from the second.
+ *
  * No prepared statements and no settings of the session: PgBouncer in transaction mode is fine. A
  * connection that broke is reset for look() alone, where the transaction on it is over for sure; what
  * the old server process may still be doing to it is waited for, by the lock named after the request. */
@@ -14,7 +17,7 @@
 /* READ WRITE: never on a standby, which may not have what was committed. */
 #define BEGIN_SQL "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
 
-enum { PARAMS_MAX = 6, LOOK_LOCK_MS_MAX = 1000 };
+enum { PARAMS_MAX = 6, LOOK_LOCK_MS_MAX = 1000, RESULTS_MAX = 16 };
 
 struct params {
     int count;
@@ -85,7 +88,7 @@ static int fail(struct pg_conn *pg, PGresult *r, struct err *reterr)
     if (!text) text = PQerrorMessage(pg);
     if (code == ERR_UNSUPPORTED)
         err_set(reterr, code,
-                "there are no markers in this database, or not in its search_path: "
+                "there are no markers in this database, or not in its search_path, or old ones: "
                 "once migrate --mutations");
     else
         err_set(reterr, code, "PostgreSQL: %.*s", (int)strcspn(text, "\n"), text);
@@ -160,77 +163,192 @@ static int run(struct pg_conn *pg, const char *sql, struct err *reterr)
     return 0;
 }
 
-static int open_transaction(struct marker_db db, int64_t lock_ms, struct marker_found *ret,
-                            struct err *reterr)
-{
-    (void)lock_ms;
-    if (PQtransactionStatus(db.pg) != PQTRANS_IDLE && PQstatus(db.pg) == CONNECTION_OK)
-        return err_set(reterr, ERR_INVALID, "a transaction is open on this connection already");
-    ret->outcome = OUTCOME_OK;
-    return run(db.pg, BEGIN_SQL, reterr);
-}
-
 static void rollback(struct marker_db db)
 {
     struct err ignored;
     if (PQtransactionStatus(db.pg) != PQTRANS_IDLE) run(db.pg, "ROLLBACK", &ignored);
 }
 
-/* "ROLLBACK" is what a COMMIT of a transaction says that has failed before. */
-static int commit(struct marker_db db, int64_t lock_ms, struct err *reterr)
+/* ---- two statements, one round trip ---- */
+
+struct statement {
+    const char *sql;
+    const struct params *params;
+};
+
+static bool send(struct pg_conn *pg, const struct statement *s)
 {
-    (void)lock_ms;
-    PGresult *r = PQexec(db.pg, "COMMIT");
-    bool done = PQresultStatus(r) == PGRES_COMMAND_OK;
-    bool undone = done && strcmp(PQcmdStatus(r), "COMMIT") != 0;
-    bool lost = !done &&
-                (PQstatus(db.pg) != CONNECTION_OK || !PQresultErrorField(r, PG_DIAG_SQLSTATE) ||
-                 is_state(PQresultErrorField(r, PG_DIAG_SQLSTATE), "57"));
-    if (done) PQclear(r);
-    if (undone) return err_set(reterr, ERR_INVALID, "the transaction had failed before");
-    if (done) return 0;
-    int code = fail(db.pg, r, reterr);
-    return reterr->code = lost ? ERR_AMBIGUOUS : code;
+    const struct params *p = s->params;
+    return PQsendQueryParams(pg, s->sql, p->count, NULL, p->values, p->lengths, p->formats, 0);
+}
+
+/* The result of one, and the NULL behind it. */
+static PGresult *take(struct pg_conn *pg)
+{
+    PGresult *first = PQgetResult(pg), *more = first;
+    while (more && (more = PQgetResult(pg))) PQclear(more);
+    return first;
+}
+
+/* A session that is ended says so instead of the sync, and only then is the connection gone. */
+static void take_sync(struct pg_conn *pg)
+{
+    for (int i = 0; i < RESULTS_MAX && PQstatus(pg) == CONNECTION_OK; i++) {
+        PGresult *r = PQgetResult(pg);
+        bool synced = PQresultStatus(r) == PGRES_PIPELINE_SYNC;
+        PQclear(r);
+        if (synced) return;
+    }
+}
+
+/* The results are the caller's; NULL: none, because the connection is gone. */
+static void ask_both(struct pg_conn *pg, const struct statement both[2], PGresult *ret[2])
+{
+    ret[0] = ret[1] = NULL;
+    if (!PQenterPipelineMode(pg)) return;
+    bool sent = send(pg, &both[0]) && send(pg, &both[1]);
+    if (PQpipelineSync(pg) && sent) {
+        for (int i = 0; i < 2; i++) ret[i] = take(pg);
+        take_sync(pg);
+    }
+    /* Half of it without an end would never be answered. */
+    if (!PQexitPipelineMode(pg) && PQstatus(pg) == CONNECTION_OK) PQreset(pg);
 }
 
 /* ---- the marker ---- */
 
-static int begin(struct marker_db db, const struct marker *m, struct marker_found *ret,
+struct begin {
+    struct params params;
+    struct statement statement;
+};
+
+static void begin_init(struct begin *b, const struct marker *m)
+{
+    struct params *p = &b->params;
+    *p = (struct params){ 0 };
+    add_request(p, &m->mutation);
+    add_text(p, m->mutation.method, p->method);
+    add_binary(p, m->mutation.fingerprint);
+    add_ms(p, m->lock_ms);
+    add_binary(p, bytes_of(m->attempt, sizeof m->attempt));
+    b->statement = (struct statement){
+        "SELECT once_mutation_enter($1, $2, $3, $4, $5, $6)", p
+    };
+}
+
+/* A row as text: (EPOCH,TTL_MS). */
+static bool scan_entered(const char *row, struct marker_found *ret)
+{
+    size_t len = *row == '(' ? strcspn(row + 1, ",\"") : 0;
+    if (len == 0 || len >= sizeof ret->epoch || row[1 + len] != ',') return false;
+    memcpy(ret->epoch, row + 1, len);
+    ret->epoch[len] = '\0';
+    ret->ttl_ms = strtoll(row + len + 2, NULL, 10);
+    return true;
+}
+
+/* Takes the result. */
+static int begun(struct pg_conn *pg, PGresult *r, struct marker_found *ret, struct err *reterr)
+{
+    if (!has_rows(r)) return refused(pg, r, ret, reterr);
+    ret->outcome = OUTCOME_CLAIMED;
+    bool known = scan_entered(PQgetvalue(r, 0, 0), ret);
+    PQclear(r);
+    return known ? 0 : err_set(reterr, ERR_CORRUPT, "PostgreSQL: once_mutation_enter() says what it cannot");
+}
+
+static int begin(struct marker_db db, struct marker *m, struct marker_found *ret,
                  struct err *reterr)
 {
-    struct params p = { 0 };
+    struct begin b;
     if (!is_open(db))
         return err_set(reterr, ERR_INVALID,
                        "no transaction is open, or it has failed: BEGIN first");
-    add_request(&p, &m->mutation);
-    add_text(&p, m->mutation.method, p.method);
-    add_binary(&p, m->mutation.fingerprint);
-    add_ms(&p, m->lock_ms);
-    add_binary(&p, bytes_of(m->attempt, sizeof m->attempt));
-    PGresult *r = ask(db.pg,
-                      "SELECT once_mutation_begin($1::text, $2::text, $3::text, $4::bytea,"
-                      " $5::integer, $6::bytea), once_mutation_epoch(),"
-                      " floor(extract(epoch FROM once_mutation_ttl()) * 1000)::bigint",
-                      &p, 0);
-    if (!has_rows(r)) return refused(db.pg, r, ret, reterr);
+    begin_init(&b, m);
+    return begun(db.pg, ask(db.pg, b.statement.sql, &b.params, 0), ret, reterr);
+}
+
+static const struct params no_params;
+
+static int enter_with_marker(struct pg_conn *pg, const struct marker *m,
+                             struct marker_found *ret, struct err *reterr)
+{
+    struct begin b;
+    PGresult *r[2];
+    begin_init(&b, m);
+    ask_both(pg, (struct statement[]){ { BEGIN_SQL, &no_params }, b.statement }, r);
+    if (PQresultStatus(r[0]) == PGRES_COMMAND_OK) {
+        PQclear(r[0]);
+        return begun(pg, r[1], ret, reterr);
+    }
+    PQclear(r[1]);
+    return fail(pg, r[0], reterr);
+}
+
+static int enter(struct marker_db db, struct marker *m, bool bare, struct marker_found *ret,
+                 struct err *reterr)
+{
+    if (PQtransactionStatus(db.pg) != PQTRANS_IDLE && PQstatus(db.pg) == CONNECTION_OK)
+        return err_set(reterr, ERR_INVALID, "a transaction is open on this connection already");
+    if (PQpipelineStatus(db.pg) != PQ_PIPELINE_OFF)
+        return err_set(reterr, ERR_INVALID, "this connection is in pipeline mode");
     ret->outcome = OUTCOME_CLAIMED;
-    snprintf(ret->epoch, sizeof ret->epoch, "%s", PQgetvalue(r, 0, 1));
-    ret->ttl_ms = strtoll(PQgetvalue(r, 0, 2), NULL, 10);
+    int r = bare ? run(db.pg, BEGIN_SQL, reterr) : enter_with_marker(db.pg, m, ret, reterr);
+    if (r || ret->outcome != OUTCOME_CLAIMED) rollback(db);
+    return r;
+}
+
+struct finish {
+    struct params params;
+    struct statement statement;
+};
+
+static void finish_init(struct finish *f, const struct marker *m, struct bytes outcome)
+{
+    f->params = (struct params){ 0 };
+    add_request(&f->params, &m->mutation);
+    add_binary(&f->params, outcome);
+    f->statement = (struct statement){
+        "SELECT once_mutation_finish($1::text, $2::text, $3::bytea)", &f->params
+    };
+}
+
+static int finish(struct marker_db db, struct marker *m, struct bytes outcome,
+                  struct err *reterr)
+{
+    struct finish f;
+    finish_init(&f, m, outcome);
+    PGresult *r = ask(db.pg, f.statement.sql, &f.params, 0);
+    if (!has_rows(r)) return fail(db.pg, r, reterr);
     PQclear(r);
     return 0;
 }
 
-static int finish(struct marker_db db, const struct marker *m, struct bytes outcome,
-                  struct err *reterr)
+/* Of COMMIT; takes the result. "ROLLBACK" is what one of a transaction says that has failed before. */
+static int ended(struct pg_conn *pg, PGresult *r, struct err *reterr)
 {
-    struct params p = { 0 };
-    add_request(&p, &m->mutation);
-    add_binary(&p, outcome);
-    PGresult *r =
-        ask(db.pg, "SELECT once_mutation_finish($1::text, $2::text, $3::bytea)", &p, 0);
-    if (!has_rows(r)) return fail(db.pg, r, reterr);
-    PQclear(r);
-    return 0;
+    const char *state = PQresultErrorField(r, PG_DIAG_SQLSTATE);
+    bool done = PQresultStatus(r) == PGRES_COMMAND_OK;
+    bool undone = done && strcmp(PQcmdStatus(r), "COMMIT") != 0;
+    bool lost = !done && (PQstatus(pg) != CONNECTION_OK || !state || is_state(state, "57"));
+    if (done) PQclear(r);
+    if (undone) return err_set(reterr, ERR_INVALID, "the transaction had failed before");
+    if (done) return 0;
+    int code = fail(pg, r, reterr);
+    return reterr->code = lost ? ERR_AMBIGUOUS : code;
+}
+
+static int leave(struct marker_db db, struct marker *m, const struct bytes *outcome,
+                 struct err *reterr)
+{
+    struct finish f;
+    PGresult *r[2];
+    if (!outcome) return ended(db.pg, PQexec(db.pg, "COMMIT"), reterr);
+    finish_init(&f, m, *outcome);
+    ask_both(db.pg, (struct statement[]){ f.statement, { "COMMIT", &no_params } }, r);
+    bool skipped = PQresultStatus(r[1]) == PGRES_PIPELINE_ABORTED;
+    PQclear(r[skipped]);
+    return skipped ? fail(db.pg, r[0], reterr) : ended(db.pg, r[1], reterr);
 }
 
 static int epoch(struct marker_db db, char *ret, struct err *reterr)
@@ -291,11 +409,11 @@ const struct marker_class marker_postgres = {
     .name = "PostgreSQL",
     .is_open = is_open,
     .has_failed = has_failed,
-    .open = open_transaction,
+    .enter = enter,
+    .leave = leave,
+    .rollback = rollback,
     .begin = begin,
     .finish = finish,
-    .commit = commit,
-    .rollback = rollback,
     .epoch = epoch,
     .look = look,
 };

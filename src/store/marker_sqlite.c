@@ -30,10 +30,10 @@
 #define FINISH_SQL "UPDATE once_mutations SET outcome = ?4" OURS
 #define SESSION "once_mutation_session"
 
-enum { PAUSE_US_FIRST = 500, PAUSE_US_MAX = 20000, SESSION_BYTES = 4 };
+enum { PAUSE_US_FIRST = 500, PAUSE_US_MAX = 20000, SESSION_BYTES = 4, OWN_BYTES = 8 };
 
-_Static_assert(MARKER_OWN_BYTES == 8, "as OURS says");
-_Static_assert(SESSION_BYTES + sizeof(unsigned) == MARKER_OWN_BYTES, "session, version");
+_Static_assert(OWN_BYTES == 8, "as OURS says");
+_Static_assert(SESSION_BYTES + sizeof(unsigned) == OWN_BYTES, "session, version");
 
 /* ---- statements ---- */
 
@@ -115,11 +115,9 @@ static int run_patiently(struct sqlite3 *db, const char *sql, int64_t lock_ms)
 static int open_transaction(struct marker_db db, int64_t lock_ms, struct marker_found *ret,
                             struct err *reterr)
 {
-    if (is_open(db))
-        return err_set(reterr, ERR_INVALID, "a transaction is open on this connection already");
     int code = run_patiently(db.sqlite, "BEGIN IMMEDIATE", lock_ms);
     if (code != SQLITE_OK && !is_busy(code)) return fail(db.sqlite, reterr);
-    ret->outcome = code == SQLITE_OK ? OUTCOME_OK : OUTCOME_IN_PROGRESS;
+    ret->outcome = code == SQLITE_OK ? OUTCOME_CLAIMED : OUTCOME_IN_PROGRESS;
     return 0;
 }
 
@@ -189,6 +187,7 @@ static int session_take(struct sqlite3 *db, uint8_t *session, struct err *reterr
     return r;
 }
 
+/* The first bytes of the attempt become those of the transaction that is open. */
 static int own(struct marker_db db, struct marker *m, struct err *reterr)
 {
     unsigned version = 0;
@@ -204,7 +203,7 @@ static sqlite3_stmt *prepare_ours(struct sqlite3 *db, const char *sql, const str
                                   struct err *reterr)
 {
     sqlite3_stmt *s = prepare(db, sql, &m->mutation, reterr);
-    if (s) bind(s, 3, bytes_of(m->attempt, MARKER_OWN_BYTES), false);
+    if (s) bind(s, 3, bytes_of(m->attempt, OWN_BYTES), false);
     return s;
 }
 
@@ -247,11 +246,12 @@ static int find(struct sqlite3 *db, const struct marker *m, struct marker_found 
     return r;
 }
 
-static int begin(struct marker_db db, const struct marker *m, struct marker_found *ret,
+static int begin(struct marker_db db, struct marker *m, struct marker_found *ret,
                  struct err *reterr)
 {
     if (!is_open(db))
         return err_set(reterr, ERR_INVALID, "no transaction is open: BEGIN IMMEDIATE first");
+    if (own(db, m, reterr)) return reterr->code;
     sqlite3_stmt *s = prepare(db.sqlite, BEGIN_SQL, &m->mutation, reterr);
     if (!s) return reterr->code;
     bind(s, 3, m->mutation.method, true);
@@ -279,9 +279,10 @@ static int begin(struct marker_db db, const struct marker *m, struct marker_foun
     return r;
 }
 
-static int finish(struct marker_db db, const struct marker *m, struct bytes outcome,
+static int finish(struct marker_db db, struct marker *m, struct bytes outcome,
                   struct err *reterr)
 {
+    if (own(db, m, reterr)) return reterr->code;
     sqlite3_stmt *s = prepare_ours(db.sqlite, FINISH_SQL, m, reterr);
     if (!s) return reterr->code;
     sqlite3_bind_blob(s, 4, outcome.data ? (const void *)outcome.data : "", (int)outcome.len,
@@ -294,6 +295,26 @@ static int finish(struct marker_db db, const struct marker *m, struct bytes outc
         r = err_set(reterr, ERR_INVALID, "this transaction has not begun this request");
     sqlite3_finalize(s);
     return r;
+}
+
+/* ---- the whole transaction ---- */
+
+static int enter(struct marker_db db, struct marker *m, bool bare, struct marker_found *ret,
+                 struct err *reterr)
+{
+    if (is_open(db))
+        return err_set(reterr, ERR_INVALID, "a transaction is open on this connection already");
+    int r = open_transaction(db, m->lock_ms, ret, reterr);
+    if (!r && !bare && ret->outcome == OUTCOME_CLAIMED) r = begin(db, m, ret, reterr);
+    if (r || ret->outcome != OUTCOME_CLAIMED) rollback(db);
+    return r;
+}
+
+static int leave(struct marker_db db, struct marker *m, const struct bytes *outcome,
+                 struct err *reterr)
+{
+    int r = outcome ? finish(db, m, *outcome, reterr) : 0;
+    return r ? r : commit(db, m->lock_ms, reterr);
 }
 
 static int epoch(struct marker_db db, char *ret, struct err *reterr)
@@ -322,12 +343,11 @@ const struct marker_class marker_sqlite = {
     .release = release,
     .is_open = is_open,
     .has_failed = has_failed,
-    .open = open_transaction,
-    .own = own,
+    .enter = enter,
+    .leave = leave,
+    .rollback = rollback,
     .begin = begin,
     .finish = finish,
-    .commit = commit,
-    .rollback = rollback,
     .epoch = epoch,
     .look = look,
 };

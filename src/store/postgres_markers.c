@@ -13,7 +13,7 @@
 
 extern const char markers_postgres[]; /* markers/postgres.sql, made by tools/embed */
 
-enum { MARKERS_VERSION = 2, SCRIPT_BYTES_MAX = 1 << 20, SWEEP_MAX = 1000000, SWEEP_MIN = 10 };
+enum { MARKERS_VERSION = 3, SCRIPT_BYTES_MAX = 1 << 20, SWEEP_MAX = 1000000, SWEEP_MIN = 10 };
 
 struct found {
     int64_t version; /* 0: there are none */

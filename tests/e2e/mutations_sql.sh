@@ -87,6 +87,10 @@ answers() { # URL
     is "a savepoint rolled back" "$(query "$1" "BEGIN; SAVEPOINT s; $(begin "'u', 'c'") ROLLBACK TO s; $(begin "'u', 'c'") COMMIT")" ""
     is "an empty method and none are the same" "$(query "$1" "BEGIN; $(begin "'u', 'd', '', ''") COMMIT")" ""
     like "... so it is done" "$(query "$1" "$(begin "'u', 'd'")")" "ERROR:  ON001:*"
+    is "enter is begin, and says of which database it is, and how long the marker counts" \
+        "$(query "$1" "BEGIN; SELECT e.epoch = once_mutation_epoch(), ttl_ms FROM once_mutation_enter('u', 'd2', 'm') AS e; COMMIT")" "t|3600000"
+    like "... ON001" "$(query "$1" "SELECT once_mutation_enter('u', 'd2', 'm')")" "ERROR:  ON001:*"
+    like "... ON002" "$(query "$1" "SELECT once_mutation_enter('u', 'd2', 'n')")" "ERROR:  ON002:*"
     query "$1" "BEGIN; $(begin "'u', 'e'") SELECT once_mutation_finish('u', 'e', 'abc'); COMMIT" >/dev/null
     like "an outcome that was kept" "$(query "$1" "$(begin "'u', 'e'")")" 'ERROR:  ON001:*DETAIL:  outcome=\\x616263*'
     local mismatch
@@ -351,7 +355,7 @@ is "... and one table is there" "$(query "$direct" "SELECT count(*) FROM pg_clas
 like "again: nothing to do" "$(timeout $limit "$once" --ledger "$direct" migrate --mutations)" "*nothing to do"
 epoch=$(query "$direct" "SELECT once_mutation_epoch()")
 query "$direct" "COMMENT ON TABLE once_mutations IS 'markers of once, version 1'"
-like "an older version is brought up to date" "$(timeout $limit "$once" --ledger "$direct" migrate --mutations)" "the markers had version 1*: version 2, *00 s"
+like "an older version is brought up to date" "$(timeout $limit "$once" --ledger "$direct" migrate --mutations)" "the markers had version 1*: version 3, *00 s"
 psql -qX -v ON_ERROR_STOP=1 "$direct" -f "$source/src/store/markers/postgres.sql" >out 2>err
 report $? "the script, as it stands, on top of it"
 is "... says nothing" "$(cat out err)" ""
@@ -388,7 +392,9 @@ query "$direct" "CREATE ROLE ${db}_app; GRANT SELECT, INSERT, UPDATE ON once_mut
 is "a role with SELECT, INSERT and UPDATE begins and finishes" \
     "$(query "$direct" "SET ROLE ${db}_app; BEGIN; $(begin "'role', '1'") SELECT once_mutation_finish('role', '1', 'x'); COMMIT")" ""
 like "... and is told of duplicates" "$(query "$direct" "SET ROLE ${db}_app; $(begin "'role', '1'")")" "*ON001:*"
-is "another search_path does not matter" "$(query "$direct" "CREATE TEMP TABLE once_mutations (x integer); SET search_path = pg_temp; SELECT public.once_mutation_begin('path', '1')")" ""
+elsewhere="CREATE TEMP TABLE once_mutations (x integer); SET search_path = pg_temp; BEGIN"
+is "another search_path does not matter" "$(query "$direct" "$elsewhere; SELECT public.once_mutation_begin('path', '1'); SELECT public.once_mutation_finish('path', '1', 'x'); COMMIT")" ""
+is "... nor where more is asked" "$(query "$direct" "$elsewhere; SELECT (public.once_mutation_enter('path', '2')).epoch = public.once_mutation_epoch()")" t
 query "$direct" "DROP OWNED BY ${db}_app; DROP ROLE ${db}_app" >/dev/null
 
 # sweeper DATABASE: one with what docs/mutations.md says; what it sweeps

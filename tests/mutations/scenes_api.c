@@ -100,6 +100,46 @@ void functions(void)
     PQfinish(pg);
 }
 
+static int keep(void *ctx, struct once_db db, struct once_bytes *ret_response)
+{
+    (void)db;
+    *ret_response = once_str(ctx);
+    return 0;
+}
+
+/* How often the server was waited for: each time it says at the end that it is ready. */
+static int round_trips(PGconn *pg, const char *request, const char *response)
+{
+    struct once_mutation in = mutation_of(request);
+    struct once_mutation_answer answer;
+    char line[4096];
+    int trips = 0;
+    FILE *trace = tmpfile();
+    CHECK(trace);
+    PQtrace(pg, trace);
+    EXPECT(once_mutate(NULL, db_of(pg), &in, keep, (void *)response, &answer) == 0, "%s",
+           answer.error.text);
+    once_mutation_answer_clear(&answer);
+    PQuntrace(pg);
+    rewind(trace);
+    while (fgets(line, sizeof line, trace)) trips += strstr(line, "ReadyForQuery") != NULL;
+    fclose(trace);
+    return trips;
+}
+
+/* As many as BEGIN and COMMIT have; a duplicate, as BEGIN and ROLLBACK. */
+void no_more_round_trips(void)
+{
+    PGconn *pg = pg_open(postgres_url());
+    static const char *const responses[] = { "kept", "" };
+    for (unsigned i = 0; i < 2; i++)
+        for (int again = 0; again < 2; again++) {
+            int trips = round_trips(pg, name_of("trips", i), responses[i]);
+            EXPECT(trips == 2, "\"%s\", %d: %d round trips", responses[i], again, trips);
+        }
+    PQfinish(pg);
+}
+
 void internal(void)
 {
     PGconn *pg = pg_open(postgres_url());
@@ -140,6 +180,12 @@ void misuse(void)
     EXPECT(t.result == ONCE_EUNSUPPORTED && strstr(t.answer.error.text, "once migrate"), "%s",
            told(&t));
     EXPECT(PQtransactionStatus(pg) == PQTRANS_IDLE, "the transaction was left open");
+    pg_say(pg, "RESET search_path");
+    CHECK(PQenterPipelineMode(pg));
+    t = try_with(NULL, pg, &in, &u);
+    EXPECT(t.result == ONCE_EINVAL && strstr(t.answer.error.text, "pipeline"), "%s", told(&t));
+    EXPECT(PQpipelineStatus(pg) == PQ_PIPELINE_ON && PQexitPipelineMode(pg), "it was ended");
+    TOLD(try_with(NULL, pg, &in, &u), ONCE_OK);
     PQfinish(pg);
 }
 

@@ -121,7 +121,7 @@ void failover(void)
     pg_say(admin, "BEGIN; DELETE FROM applied WHERE request = 'failover';"
                   "DELETE FROM once_mutations WHERE request_id = 'failover';"
                   "CREATE OR REPLACE FUNCTION once_mutation_installation() RETURNS text"
-                  " LANGUAGE sql IMMUTABLE AS 'SELECT ''after the failover'''; COMMIT");
+                  " LANGUAGE sql IMMUTABLE AS 'SELECT ''after-the-failover'''; COMMIT");
     struct trial after = try_it(o, pg, "failover");
     TOLD(after, ONCE_OK);
     EXPECT(strcmp(after.value, first.value) != 0, "%s", told(&after));

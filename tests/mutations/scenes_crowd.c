@@ -38,16 +38,22 @@ static void *act(void *ctx)
     return NULL;
 }
 
-static void actor_start(struct actor *a, struct once *o, const char *request, bool stops)
+static void actor_start_at(struct actor *a, const char *url, struct once *o,
+                           const char *request, bool stops)
 {
     CHECK(pipe(a->inside) == 0 && pipe(a->go) == 0);
     a->once = o;
-    a->pg = pg_open(postgres_url());
+    a->pg = pg_open(url);
     use_init(&a->use, request);
     if (stops) a->use.meanwhile = wait_inside;
     a->use.ctx = a;
     a->in = mutation_of(request);
     a->in.lock_ms = 60000;
+}
+
+static void actor_start(struct actor *a, struct once *o, const char *request, bool stops)
+{
+    actor_start_at(a, postgres_url(), o, request, stops);
 }
 
 static void actor_go(struct actor *a)
@@ -67,11 +73,21 @@ static void actor_let_go(struct actor *a)
     CHECK(write(a->go[1], &byte, 1) == 1);
 }
 
-static void actor_end(struct actor *a)
+static void actor_join(struct actor *a)
 {
-    pthread_join(a->thread, NULL);
+    CHECK(pthread_join(a->thread, NULL) == 0);
+}
+
+static void actor_close(struct actor *a)
+{
     PQfinish(a->pg);
     for (int i = 0; i < 2; i++) close(a->inside[i]), close(a->go[i]);
+}
+
+static void actor_end(struct actor *a)
+{
+    actor_join(a);
+    actor_close(a);
 }
 
 static void until_waiting(int count)
@@ -109,6 +125,36 @@ void undecided_commits(void)
 void undecided_rolls_back(void)
 {
     undecided("rolls-back", 7);
+}
+
+/* A pooler tells of it twice, the second time instead of the end of what was asked; and only then is the
+ * connection gone. */
+static void ended_while_waiting_at(const char *url, const char *request)
+{
+    struct actor a, b;
+    actor_start(&a, NULL, request, true);
+    actor_start_at(&b, url, NULL, request, false);
+    actor_go(&a);
+    actor_is_inside(&a);
+    actor_go(&b);
+    until_waiting(1);
+    pg_say(admin, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                  " WHERE wait_event_type = 'Lock' AND wait_event = 'advisory'");
+    actor_join(&b);
+    EXPECT(b.got.result == ONCE_EUNAVAILABLE, "%s", told(&b.got));
+    actor_let_go(&a);
+    actor_end(&a);
+    TOLD(a.got, ONCE_OK);
+    if (PQstatus(b.pg) != CONNECTION_OK) PQreset(b.pg);
+    TOLD(try_it(NULL, b.pg, request), ONCE_ALREADY_DONE);
+    EXPECT(applied(request) == 1, "%lld", applied(request));
+    actor_close(&b);
+}
+
+void ended_while_waiting(void)
+{
+    ended_while_waiting_at(postgres_url(), "ended-waiting");
+    ended_while_waiting_at(env_of("ONCE_TEST_PGBOUNCER"), "ended-waiting-pooled");
 }
 
 void lock_timeout(void)

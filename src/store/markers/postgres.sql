@@ -77,15 +77,6 @@ BEGIN
     END IF;
 END $install$;
 
--- Changes when what was committed may be gone: by a failover or a restore (the timeline, the oid of
--- the table), by another installation. An answer that was kept elsewhere under another epoch is void.
-CREATE OR REPLACE FUNCTION once_mutation_epoch() RETURNS text
-LANGUAGE sql VOLATILE SET search_path FROM CURRENT
-AS $$
-    SELECT substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8) || '-'
-        || 'once_mutations'::regclass::oid || '-' || once_mutation_installation()
-$$;
-
 -- ---- what the others are made of ----------------------------------------------------------------
 
 CREATE OR REPLACE FUNCTION once_mutation_lock(user_id text, request_id text) RETURNS bigint
@@ -225,16 +216,18 @@ END $$;
 
 -- ---- for callers ----------------------------------------------------------------------------------
 
--- The first statement of the transaction. Returns: this transaction is the one. Here, and here alone, the
--- schema is written out instead of being set for the call: that would be a third of what it costs.
+-- What each transaction calls. Here, and here alone, the schema is written out instead of being set for the
+-- call: that would be a third of what it costs.
+DO $install$
+BEGIN
+    EXECUTE format($create$
+
+-- The first statement of the transaction. Returns: this transaction is the one.
 --
 -- The INSERT may meet a batch or a sweep that is undecided, so it has a time limit and a handler: for
 -- itself alone, because a lock that is taken inside would have to be handed on. The limit is that of the
 -- default, and ends with the call; another one costs who asks for it. An INSERT that is not ready for a
 -- conflict would be cheaper by a tenth, and a duplicate would leave a dead row and use up a transaction id.
-DO $install$
-BEGIN
-    EXECUTE format($create$
 CREATE OR REPLACE FUNCTION once_mutation_begin(
     user_id text, request_id text, method text DEFAULT NULL, fingerprint bytea DEFAULT NULL,
     lock_ms integer DEFAULT 1000, attempt bytea DEFAULT NULL)
@@ -269,24 +262,49 @@ BEGIN
             PERFORM %1$I.once_mutation_refuse_progress('another transaction has just had this request');
     END;
     PERFORM %1$I.once_mutation_settle($1, $2, $3, $4, %1$I.once_mutation_left(lock_ms, began), attempt);
-END $body$ $create$, current_schema());
-END $install$;
+END $body$;
+
+-- Changes when what was committed may be gone: by a failover or a restore (the timeline, the oid of
+-- the table), by another installation. An answer that was kept elsewhere under another epoch is void.
+CREATE OR REPLACE FUNCTION once_mutation_epoch() RETURNS text
+LANGUAGE plpgsql
+AS $body$
+BEGIN
+    RETURN substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8) || '-' || %2$L::regclass::oid || '-'
+        || %1$I.once_mutation_installation();
+END $body$;
+
+-- Begin, for who keeps the answer elsewhere, too: of which database it is, and for how long it counts.
+-- One call, because a statement that is not prepared is planned each time, and this is the least of it.
+CREATE OR REPLACE FUNCTION once_mutation_enter(
+    user_id text, request_id text, method text DEFAULT NULL, fingerprint bytea DEFAULT NULL,
+    lock_ms integer DEFAULT 1000, attempt bytea DEFAULT NULL, OUT epoch text, OUT ttl_ms bigint)
+LANGUAGE plpgsql
+AS $body$
+BEGIN
+    PERFORM %1$I.once_mutation_begin($1, $2, $3, $4, $5, $6);
+    epoch := %1$I.once_mutation_epoch();
+    ttl_ms := floor(extract(epoch FROM %1$I.once_mutation_ttl()) * 1000);
+END $body$;
 
 -- In the same transaction: what a duplicate is told, as DETAIL of ON001.
 CREATE OR REPLACE FUNCTION once_mutation_finish(user_id text, request_id text, outcome bytea)
 RETURNS void
-LANGUAGE plpgsql SET search_path FROM CURRENT
-AS $$
+LANGUAGE plpgsql
+AS $body$
 BEGIN
     IF octet_length(outcome) > 8192 THEN
-        PERFORM once_mutation_refuse_call('an outcome of ' || octet_length(outcome) || ' bytes');
+        PERFORM %1$I.once_mutation_refuse_call('an outcome of ' || octet_length(outcome) || ' bytes');
     END IF;
-    UPDATE once_mutations m SET outcome = $3
-    WHERE m.user_id = $1 AND m.request_id = $2 AND once_mutation_is_ours(m.xmin);
+    UPDATE %1$I.once_mutations m SET outcome = $3
+    WHERE m.user_id = $1 AND m.request_id = $2 AND %1$I.once_mutation_is_ours(m.xmin);
     IF NOT FOUND THEN
-        PERFORM once_mutation_refuse_call('this transaction has not begun this request');
+        PERFORM %1$I.once_mutation_refuse_call('this transaction has not begun this request');
     END IF;
-END $$;
+END $body$;
+
+    $create$, current_schema(), format('%I.once_mutations', current_schema()));
+END $install$;
 
 -- Many at once, in one statement: the numbers, from 1, of those that are new. Of two that are the same
 -- the first counts. Undecided ones are waited for, as long as lock_timeout says; then, and where the
@@ -417,5 +435,5 @@ AS $$
     FROM once_mutations
 $$;
 
-COMMENT ON TABLE once_mutations IS 'markers of once, version 2';
+COMMENT ON TABLE once_mutations IS 'markers of once, version 3';
 COMMIT;

@@ -1,4 +1,4 @@
-/* main.c - markers in batches, at a rate, as bench/mutations.mjs asks for them.
+/* batches.c - markers in batches, at a rate, as bench/mutations.mjs asks for them.
  *
  *   markers URL CLIENTS BATCH RATE SECONDS    so many rows a second (0: as many as it takes), by calls of
  *                                             once_mutation_begin_many() with BATCH rows each
