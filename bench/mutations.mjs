@@ -1,8 +1,9 @@
-// mutations.mjs ONCE MARKERS [ONLY] [--json FILE] [--rounds N] [--seconds N] - what markers cost.
+// mutations.mjs ONCE DIR [ONLY] [--json FILE] [--rounds N] [--seconds N] - what markers cost.
 //
-// ONCE is the command, MARKERS bench/markers as they were built. Starts a private PostgreSQL that flushes
-// every commit, and measures
+// ONCE is the command, DIR has the programs of bench/mutations as they were built. Starts a private
+// PostgreSQL that flushes every commit, and measures
 //   marked    the same transaction with a marker as its first statement and without, in turns, by pgbench
+//   mutate    the same with once_mutate() and with libpq alone, in turns, by a program of ours
 //   batches   markers in batches at a rate, for a minute (--seconds), while a daemon sweeps those that
 //             have expired: does it keep up?
 // Exit status 0 unless a target is missed by more than a factor of two.
@@ -18,7 +19,7 @@ const { values: options, positionals } = parseArgs({
   allowPositionals: true,
   options: { json: { type: "string" }, rounds: { type: "string", default: "3" }, seconds: { type: "string", default: "60" } },
 });
-const [once, markers, only] = positionals;
+const [once, programs, only] = positionals;
 const rounds = Number(options.rounds);
 const seconds = Number(options.seconds);
 const here = import.meta.dirname;
@@ -36,13 +37,31 @@ const install = (ttl) => execFileSync(once, ["--ledger", servers.postgres, "migr
 const crowds = [4, 16]; // clients: two for each processor; many more than processors
 const roundSeconds = 2;
 
-async function markedRows() {
+function items() {
   install("1h");
-  servers.psql(`CREATE TABLE bench_items (id integer PRIMARY KEY, version integer NOT NULL) WITH (fillfactor = 50);
+  servers.psql(`SET client_min_messages = warning; DROP TABLE IF EXISTS bench_items;
+    CREATE TABLE bench_items (id integer PRIMARY KEY, version integer NOT NULL) WITH (fillfactor = 50);
     INSERT INTO bench_items SELECT i, 1 FROM generate_series(1, 100000) AS i`);
   servers.psql("VACUUM ANALYZE bench_items");
-  for (const clients of crowds) markedBy(clients);
-  ok(number("SELECT count(*) FROM once_mutations") > 0, "markers are there");
+}
+
+// Rounds of all in turns; who goes first changes: what the machine does meanwhile hits all. A sample is
+// () => rate; the first is what the others are compared with.
+function inTurns(samples) {
+  const rates = samples.map(() => []);
+  for (let round = 0; round < rounds; round++) {
+    for (const i of samples.keys()) {
+      const turn = (i + round) % samples.length;
+      rates[turn].push(samples[turn]());
+    }
+  }
+  return rates;
+}
+
+function addRows(kinds, clients, rates, against, target) {
+  Object.entries(kinds).forEach(([name, [what, binds]], i) => report.add({
+    name: `${name}_${clients}`, what: `UPDATE of one row ${what}, ${clients} clients`, unit: "/s", ours: rates[i + 1], peer: rates[0], against, target, binds,
+  }));
 }
 
 // The marker as a statement of its own, and in one message with BEGIN.
@@ -51,21 +70,31 @@ const marked = {
   together: ["behind a marker that is sent with BEGIN", "a row with two indexes"],
 };
 
-function markedBy(clients) {
-  const names = ["plain", ...Object.keys(marked)];
-  const sides = names.map((name) => pgbenchScript(servers, join(here, "mutations", `${name}.sql`), clients, roundSeconds));
-  const rates = names.map(() => []);
-  for (let round = 0; round < rounds; round++) {
-    // Who goes first changes: what the machine does meanwhile hits all.
-    for (const i of names.keys()) {
-      const turn = (i + round) % names.length;
-      rates[turn].push(sides[turn]().rate);
-    }
+function markedRows() {
+  items();
+  for (const clients of crowds) {
+    const names = ["plain", ...Object.keys(marked)];
+    const sides = names.map((name) => pgbenchScript(servers, join(here, "mutations", `${name}.sql`), clients, roundSeconds));
+    const rates = inTurns(sides.map((side) => () => side().rate));
+    addRows(marked, clients, rates, "the same transaction without the marker", { ratio: 0.65 });
   }
-  names.slice(1).forEach((name, i) => report.add({
-    name: `${name}_${clients}`, what: `UPDATE of one row ${marked[name][0]}, ${clients} clients`, unit: "/s", ours: rates[i + 1], peer: rates[0],
-    against: "the same transaction without the marker", target: { ratio: 0.65 }, binds: marked[name][1],
-  }));
+  ok(number("SELECT count(*) FROM once_mutations") > 0, "markers are there");
+}
+
+const mutated = {
+  mutate: ["by once_mutate()"],
+  mutate_response: ["by once_mutate(), and a response in the marker"],
+};
+
+function mutateRows() {
+  items();
+  for (const clients of crowds) {
+    const by = (how) => () =>
+      JSON.parse(execFileSync(join(programs, "mutate"), [servers.postgres, clients, roundSeconds, how].map(String), { encoding: "utf8", timeout: 60000 })).rate;
+    const rates = inTurns(["bare", "marker", "response"].map(by));
+    addRows(mutated, clients, rates, "BEGIN, the same UPDATE, COMMIT by libpq");
+  }
+  ok(number("SELECT count(*) FROM once_mutations WHERE outcome IS NOT NULL") > 0, "responses are there");
 }
 
 // ---- batches, and the sweep behind them -----------------------------------------------------------
@@ -89,7 +118,7 @@ async function batchRows() {
   install(`${batches.ttl}s`);
   const daemon = await startOnce(once, "--ledger", servers.postgres, "--coord", "none");
   const args = [servers.postgres, batches.clients, batches.size, batches.rate, seconds].map(String);
-  const child = spawn(markers, args, { stdio: ["ignore", "pipe", "inherit"] });
+  const child = spawn(join(programs, "markers"), args, { stdio: ["ignore", "pipe", "inherit"] });
   const text = [];
   child.stdout.on("data", (data) => text.push(data));
   const running = event(child, "close");
@@ -114,7 +143,7 @@ async function batchRows() {
   report.add({ name: "batches_drift", what: "... last third beside the one before: median", unit: "s", ours: [median(after) - median(before)], target: { atMost: 2 } });
 }
 
-const groups = { marked: markedRows, batches: batchRows };
+const groups = { marked: markedRows, mutate: mutateRows, batches: batchRows };
 
 // What is deleted has to be vacuumed: that is part of keeping up.
 const servers = startServers("autovacuum = on");

@@ -28,8 +28,9 @@ enum { MARKER_ATTEMPT_BYTES = 16 };
 
 struct marker {
     struct mutation mutation;
-    int64_t lock_ms;                       /* how long an undecided one is waited for */
-    uint8_t attempt[MARKER_ATTEMPT_BYTES]; /* random: whose marker it is; a class may put into it what
+    int64_t lock_ms; /* how long an undecided one is waited for */
+    uint8_t attempt
+        [MARKER_ATTEMPT_BYTES]; /* random: whose marker it is; a class may put into it what
                                             * its database has no name for */
 };
 

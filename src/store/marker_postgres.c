@@ -17,10 +17,13 @@
 /* READ WRITE: never on a standby, which may not have what was committed. */
 #define BEGIN_SQL "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
 
+/* As PostgreSQL numbers its types. */
+enum { BYTEA = 17, INTEGER = 23, TEXT = 25 };
 enum { PARAMS_MAX = 6, LOOK_LOCK_MS_MAX = 1000, RESULTS_MAX = 16 };
 
 struct params {
     int count;
+    Oid types[PARAMS_MAX];
     const char *values[PARAMS_MAX];
     int lengths[PARAMS_MAX], formats[PARAMS_MAX];
     char texts[2][MUTATION_NAME_BYTES_MAX + 1], method[MUTATION_METHOD_BYTES_MAX + 1];
@@ -29,11 +32,17 @@ struct params {
 
 /* ---- parameters ---- */
 
+static void add(struct params *p, Oid type, const char *value)
+{
+    p->types[p->count] = type;
+    p->values[p->count++] = value;
+}
+
 static void add_text(struct params *p, struct bytes text, char *room)
 {
     memcpy(room, text.data ? (const void *)text.data : "", text.len);
     room[text.len] = '\0';
-    p->values[p->count++] = room;
+    add(p, TEXT, room);
 }
 
 static void add_binary(struct params *p, struct bytes content)
@@ -41,7 +50,7 @@ static void add_binary(struct params *p, struct bytes content)
     static const char empty[1];
     p->formats[p->count] = 1;
     p->lengths[p->count] = (int)content.len;
-    p->values[p->count++] = content.data ? (const char *)content.data : empty;
+    add(p, BYTEA, content.data ? (const char *)content.data : empty);
 }
 
 static void add_request(struct params *p, const struct mutation *m)
@@ -53,12 +62,12 @@ static void add_request(struct params *p, const struct mutation *m)
 static void add_ms(struct params *p, int64_t ms)
 {
     snprintf(p->lock_ms, sizeof p->lock_ms, "%lld", (long long)ms);
-    p->values[p->count++] = p->lock_ms;
+    add(p, INTEGER, p->lock_ms);
 }
 
 static PGresult *ask(struct pg_conn *pg, const char *sql, const struct params *p, int format)
 {
-    return PQexecParams(pg, sql, p->count, NULL, p->values, p->lengths, p->formats, format);
+    return PQexecParams(pg, sql, p->count, p->types, p->values, p->lengths, p->formats, format);
 }
 
 /* ---- what went wrong ---- */
@@ -87,9 +96,10 @@ static int fail(struct pg_conn *pg, PGresult *r, struct err *reterr)
     int code = code_of(pg, state);
     if (!text) text = PQerrorMessage(pg);
     if (code == ERR_UNSUPPORTED)
-        err_set(reterr, code,
-                "there are no markers in this database, or not in its search_path, or old ones: "
-                "once migrate --mutations");
+        err_set(
+            reterr, code,
+            "there are no markers in this database, or not in its search_path, or old ones: "
+            "once migrate --mutations");
     else
         err_set(reterr, code, "PostgreSQL: %.*s", (int)strcspn(text, "\n"), text);
     PQclear(r);
@@ -179,7 +189,8 @@ struct statement {
 static bool send(struct pg_conn *pg, const struct statement *s)
 {
     const struct params *p = s->params;
-    return PQsendQueryParams(pg, s->sql, p->count, NULL, p->values, p->lengths, p->formats, 0);
+    return PQsendQueryParams(pg, s->sql, p->count, p->types, p->values, p->lengths, p->formats,
+                             0);
 }
 
 /* The result of one, and the NULL behind it. */
@@ -231,9 +242,8 @@ static void begin_init(struct begin *b, const struct marker *m)
     add_binary(p, m->mutation.fingerprint);
     add_ms(p, m->lock_ms);
     add_binary(p, bytes_of(m->attempt, sizeof m->attempt));
-    b->statement = (struct statement){
-        "SELECT once_mutation_enter($1, $2, $3, $4, $5, $6)", p
-    };
+    b->statement =
+        (struct statement){ "SELECT once_mutation_enter($1, $2, $3, $4, $5, $6)", p };
 }
 
 /* A row as text: (EPOCH,TTL_MS). */
@@ -254,7 +264,9 @@ static int begun(struct pg_conn *pg, PGresult *r, struct marker_found *ret, stru
     ret->outcome = OUTCOME_CLAIMED;
     bool known = scan_entered(PQgetvalue(r, 0, 0), ret);
     PQclear(r);
-    return known ? 0 : err_set(reterr, ERR_CORRUPT, "PostgreSQL: once_mutation_enter() says what it cannot");
+    return known ? 0
+                 : err_set(reterr, ERR_CORRUPT,
+                           "PostgreSQL: once_mutation_enter() says what it cannot");
 }
 
 static int begin(struct marker_db db, struct marker *m, struct marker_found *ret,
@@ -308,9 +320,7 @@ static void finish_init(struct finish *f, const struct marker *m, struct bytes o
     f->params = (struct params){ 0 };
     add_request(&f->params, &m->mutation);
     add_binary(&f->params, outcome);
-    f->statement = (struct statement){
-        "SELECT once_mutation_finish($1::text, $2::text, $3::bytea)", &f->params
-    };
+    f->statement = (struct statement){ "SELECT once_mutation_finish($1, $2, $3)", &f->params };
 }
 
 static int finish(struct marker_db db, struct marker *m, struct bytes outcome,
@@ -386,7 +396,7 @@ static int look_inside(struct pg_conn *pg, const struct marker *m, struct marker
     add_ms(&p, m->lock_ms < LOOK_LOCK_MS_MAX ? m->lock_ms : LOOK_LOCK_MS_MAX);
     PGresult *r = ask(pg,
                       "SELECT attempt, method, fingerprint, outcome"
-                      " FROM once_mutation_look($1::text, $2::text, $3::integer)",
+                      " FROM once_mutation_look($1, $2, $3)",
                       &p, 1);
     if (!has_rows(r)) return refused(pg, r, ret, reterr);
     judge(r, m, ret);
