@@ -46,7 +46,7 @@ struct runs_config {
     {                                                                                          \
         .gate = GATE_CONFIG_INIT,                                                              \
         .all_gate = { .window_ms = GATE_WINDOW_MS_DEFAULT, .hold_ms = GATE_HOLD_MS_DEFAULT },  \
-        .drain_batch = 1000, .drain_lease_ms = LEASE_MS_DEFAULT, .change_wait_ms = 2000         \
+        .drain_batch = 1000, .drain_lease_ms = LEASE_MS_DEFAULT, .change_wait_ms = 2000        \
     }
 
 /* Counted since the start. */

@@ -22,7 +22,7 @@ enum {
     MARK_HEAD_BYTES = 6, /* as it is told, and then as it is stored: */
     MARK_BYTES = 13,
     ROWS_MAX = 10000, /* in one step */
-    LISTED_MAX = 200, /* the same; each may be in a chunk of its own, which is read as a whole */
+    LISTED_MAX = 200, /* each may be in a chunk of its own, which is read as a whole */
     REPLY_BUFFER_OPS = 2,
     REPLY_ENTRIES = 4,
     REPLY_GATE_OPS = 1,
