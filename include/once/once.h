@@ -111,6 +111,10 @@ ONCE_API struct once_bytes once_bytes(const void *data, size_t len);
 #define ONCE_HOSTED 1u    /* no thread for renewals: the caller's loop drives the handle */
 #define ONCE_EPHEMERAL 2u /* as ledger "none": only as durable as coord, and answers say so */
 #define ONCE_RUNS 4u      /* the handle is used for runs: opens their buffer, too */
+/* The handle is for the markers in the ledger's database alone, once_markers() and
+ * once_sweep_markers(): the ledger's own tables are neither made nor needed, and coord is not
+ * opened. */
+#define ONCE_MARKERS 8u
 
 /* Something happened that an operator may want to see. Scope and key are the caller's own
  * words: hash them before they reach a log. Called from inside once_ functions or, without
@@ -642,12 +646,13 @@ ONCE_API int once_migrate(const char *ledger, unsigned flags, once_say_fn *say, 
  * never changed: other partitions are ONCE_EUNSUPPORTED. */
 struct once_marker_settings {
     size_t size;
-    int64_t ttl_ms;     /* how long a marker counts; 0: as it is, at first an hour */
+    /* How long a marker counts, from a second; -1: as it is, at first an hour. */
+    int64_t ttl_ms;
     int64_t partitions; /* PostgreSQL: by hash of the user; 0: none, -1: as they are */
 };
 #define ONCE_MARKER_SETTINGS_INIT                                                              \
     {                                                                                          \
-        .size = sizeof(struct once_marker_settings), .partitions = -1                          \
+        .size = sizeof(struct once_marker_settings), .ttl_ms = -1, .partitions = -1            \
     }
 ONCE_API int once_migrate_mutations(const char *ledger, unsigned flags,
                                     const struct once_marker_settings *settings,

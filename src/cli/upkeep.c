@@ -17,6 +17,7 @@ static int sweep_run(struct cli *cli, const struct args *args)
     struct once_error error;
     struct once *once;
     uint64_t removed;
+    if (markers && !cli->url) config.flags |= ONCE_MARKERS;
     int status = cli_open(cli, &config, &once);
     if (status) return status;
     int r = markers ? once_sweep_markers(once, UINT64_MAX, &removed, &error)

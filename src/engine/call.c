@@ -357,6 +357,8 @@ static int check_claim(const struct call_args *a, struct err *reterr)
 static int check_args(const struct engine *e, const struct call_args *a, struct err *reterr)
 {
     if (e->stopping) return err_set(reterr, ERR_CANCELED, "the handle is closing");
+    if (a->verb != VERB_MARKERS_SWEEP && !(e->store->caps & CAP_CLAIMS))
+        return err_set(reterr, ERR_UNSUPPORTED, "this handle is for markers alone");
     if (a->verb == VERB_WATCH && !(e->store->caps & CAP_NOTIFY))
         return err_set(reterr, ERR_UNSUPPORTED, "this store cannot tell of changes: ask again");
     if (a->verb == VERB_MARKERS_SWEEP && !(e->store->caps & CAP_MARKERS))

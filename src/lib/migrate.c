@@ -35,11 +35,12 @@ static int settings_take(const struct once_marker_settings *in, struct marker_se
         return err_set(reterr, ERR_INVALID,
                        "start with ONCE_MARKER_SETTINGS_INIT: size is not set");
     if (in) memcpy(&s, in, in->size < sizeof s ? in->size : sizeof s);
-    if (s.ttl_ms && s.ttl_ms < TTL_MS_MIN)
+    if (s.ttl_ms < -1 || (s.ttl_ms >= 0 && s.ttl_ms < TTL_MS_MIN))
         return err_set(reterr, ERR_INVALID, "a marker counts for a second at least");
     if (s.partitions < -1 || s.partitions > PARTITIONS_MAX)
         return err_set(reterr, ERR_INVALID, "partitions are 0 to %d", PARTITIONS_MAX);
-    *ret = (struct marker_settings){ .ttl_ms = s.ttl_ms, .partitions = s.partitions };
+    *ret = (struct marker_settings){ .ttl_ms = s.ttl_ms < 0 ? 0 : s.ttl_ms,
+                                     .partitions = s.partitions };
     return 0;
 }
 

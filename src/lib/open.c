@@ -30,8 +30,11 @@ static int config_take(const struct once_config *in, struct once_config *ret,
         return err_set(reterr, ERR_INVALID, "start with ONCE_CONFIG_INIT: size is not set");
     if (in) memcpy(&config, in, in->size < sizeof config ? in->size : sizeof config);
     config.size = sizeof config;
-    if (config.flags & ~(ONCE_HOSTED | ONCE_EPHEMERAL | ONCE_RUNS))
+    if (config.flags & ~(ONCE_HOSTED | ONCE_EPHEMERAL | ONCE_RUNS | ONCE_MARKERS))
         return err_set(reterr, ERR_INVALID, "unknown flags in the configuration");
+    if ((config.flags & ONCE_MARKERS) && (config.flags & (ONCE_EPHEMERAL | ONCE_RUNS)))
+        return err_set(reterr, ERR_INVALID,
+                       "ONCE_MARKERS is for markers alone, which are in a ledger's database");
     if (config.value_bytes_max < 0 || config.waiters_max < 0 || config.patience_ms < 0 ||
         config.sweep_ms < 0)
         return err_set(reterr, ERR_INVALID, "a limit in the configuration is negative");
@@ -46,7 +49,8 @@ static int open_planes(struct once *o, struct err *reterr)
                                     .data_dir = o->config.data_dir,
                                     .ephemeral = o->config.flags & ONCE_EPHEMERAL,
                                     .url = o->config.url,
-                                    .runs = o->config.flags & ONCE_RUNS };
+                                    .runs = o->config.flags & ONCE_RUNS,
+                                    .markers = o->config.flags & ONCE_MARKERS };
     int r = planes_settle(&config, reterr);
     if (r) return r;
     if (config.ephemeral) o->config.flags |= ONCE_EPHEMERAL;
@@ -58,6 +62,7 @@ static int open_engine(struct once *o, struct err *reterr)
     struct runs_config runs = RUNS_CONFIG_INIT;
     runs.watches = runs.drains = o->config.flags & ONCE_RUNS;
     runs.drain_after_ms = DRAIN_AFTER_MS;
+    if (o->config.flags & ONCE_MARKERS) o->config.sweep_ms = 0; /* there are no records */
     struct engine_config config = { .value_bytes_max = o->config.value_bytes_max,
                                     .waiters_max = (size_t)o->config.waiters_max,
                                     .patience_ms = o->config.patience_ms,

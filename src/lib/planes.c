@@ -59,6 +59,7 @@ static int open_ledger(const struct planes_config *config, const struct store_en
     struct store *store;
     struct store_env ours = *env;
     ours.runs = config->runs;
+    ours.markers = config->markers;
     int r = ledger_url(config, ledger, sizeof ledger, reterr);
     if (!r) r = open_traced(ledger, &ours, &store, reterr);
     if (r) return r;
@@ -157,7 +158,7 @@ static const char *coord_url(const struct planes_config *config)
 
 static bool has_coord(const struct planes_config *config)
 {
-    return strcmp(coord_url(config), "none") != 0;
+    return !config->markers && strcmp(coord_url(config), "none") != 0;
 }
 
 static bool is_daemon(const char *url)

@@ -14,6 +14,7 @@ struct planes_config {
     bool ephemeral;       /* only as durable as coord */
     const char *url;      /* NULL, or a daemon that has the planes */
     bool runs;            /* opens a buffer for them, if coord is none */
+    bool markers;         /* opens the ledger for those in its database alone, and no coord */
     const char
         *buffer; /* NULL: beside a ledger that is a file; "none": bursts are not diverted;
                   * "spool": coord, and what is accepted is kept in data_dir/spool.db, too */

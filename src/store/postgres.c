@@ -477,7 +477,7 @@ static void exec_unkeyed(struct postgres *s, struct op *op)
     struct err err;
     op_clear_answer(op);
     int r = pgdb_begin(&s->db, &err);
-    if (!r) r = read_slots(s, &err);
+    if (!r && op->verb != VERB_MARKERS_SWEEP) r = read_slots(s, &err);
     if (!r) r = run_unkeyed[op->verb](s, op, &err);
     op->epoch = (uint64_t)s->epoch;
     op->out.outcome = OUTCOME_OK;
@@ -564,7 +564,8 @@ static int settle(struct postgres *s, const struct store_env *env, struct err *r
         return err_set(reterr, ERR_NOMEM, "out of memory opening postgres:");
     if (env->later) return pgdb_init(&s->db, env->rng, reterr);
     int r = pgdb_open(&s->db, env->rng, reterr);
-    if (!r) r = postgres_schema_settle(&s->db, reterr);
+    if (r || env->markers) return r;
+    r = postgres_schema_settle(&s->db, reterr);
     if (!r) r = read_slots(s, reterr);
     s->base.epoch = s->runs.epoch = (uint64_t)s->epoch;
     s->base.connects = s->db.connects;
@@ -584,6 +585,10 @@ static int postgres_open(const char *rest, const struct store_env *env,
     rows_init(&s->keys);
     rows_init(&s->writes);
     int r = postgres_options_parse(rest, &s->db.options, reterr);
+    if (env->markers) {
+        s->base.caps = MARKERS_CAPS;
+        s->db.options.connections = 1;
+    }
     s->base.lanes = (unsigned)s->db.options.connections;
     s->base.readers = env->runs && s->base.lanes > 1;
     s->base.sweepers = s->base.lanes > 1;

@@ -565,7 +565,12 @@ static int sqlite_open_store(const char *rest, const struct store_env *env,
     int r = sqlite_options_parse(rest, &s->options, reterr);
     if (s->options.exclusive) s->base.caps &= ~(unsigned)CAP_SHARED;
     s->base.gather = (struct gather){ .ops = GATHER_OPS, .part = GATHER_PART };
-    if (!r) r = db_open(s, env->rng, reterr);
+    if (env->markers) {
+        s->base.caps = MARKERS_CAPS;
+        if (!r && !s->options.markers) s->options.markers = s->options.path;
+    } else if (!r) {
+        r = db_open(s, env->rng, reterr);
+    }
     if (r) {
         sqlite_close_store(&s->base);
         return r;

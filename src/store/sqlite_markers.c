@@ -67,7 +67,9 @@ static int connect(struct sqlite *s, sqlite3 **ret_db, struct err *reterr)
     *ret_db = s->options.markers ? s->markers : s->db;
     if (*ret_db) return 0;
     if (sqlite3_open_v2(s->options.markers, &s->markers, SQLITE_OPEN_READWRITE, NULL)) {
-        int r = fail(s->markers, reterr);
+        int r = err_set(reterr, ERR_UNAVAILABLE, "sqlite: %.120s, for its markers: %s",
+                        s->options.markers,
+                        s->markers ? sqlite3_errmsg(s->markers) : "out of memory");
         sqlite3_close(s->markers);
         s->markers = NULL;
         return r;

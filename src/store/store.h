@@ -44,6 +44,9 @@ enum store_caps {
     CAP_SPOOL = BIT(12),   /* what is accepted is in a spool, too, which takes op.at_spool */
 };
 
+/* Of one that is opened for the markers in its database alone. */
+enum { MARKERS_CAPS = CAP_MARKERS | CAP_DURABLE | CAP_BLOCKS };
+
 /* What a store gets from the shell. It outlives the store. */
 struct store_env {
     struct loop *loop;
@@ -51,8 +54,9 @@ struct store_env {
     struct clock monotonic; /* as the loop's; for how long something may take */
     struct rng *rng;
     const struct trace *trace; /* may be NULL */
-    bool runs;  /* they will be asked for: a connection for those who only look is worth it */
-    bool later; /* connect when something is asked, not before */
+    bool runs;    /* they will be asked for: a connection for those who only look is worth it */
+    bool later;   /* connect when something is asked, not before */
+    bool markers; /* for markers alone (CAP_MARKERS): no tables of ours are made or needed */
     bool wall_rules; /* tests: a server judges by `wall`, too, so that the test can move it */
 };
 
