@@ -227,7 +227,9 @@ static void coord_complete(struct mutate *m, struct bytes response)
     struct mutation_answer ignored;
     int64_t left_ms = marker_left_ms(m);
     if (!token_is_set(&m->token)) return;
-    if (left_ms <= 0) {
+    /* The marker's time is over, or what was committed may not be there after a crash, of which no epoch
+     * tells: let the database say. */
+    if (left_ms <= 0 || !m->found.epoch[0]) {
         coord_abort(m);
         return;
     }
@@ -326,7 +328,7 @@ static enum fate commit_lost(struct mutate *m, struct once_mutation_answer *ret,
     if (fate != ROLLED_BACK) return fate;
     coord_abort(m);
     err_set(&m->err, ERR_UNAVAILABLE,
-            "the connection was lost before COMMIT: nothing happened");
+            "COMMIT got no answer, and was not carried out: nothing happened");
     *ret_code = answer_fail(ret, &m->err);
     return ANSWERED;
 }
@@ -368,6 +370,20 @@ static enum fate not_open(struct mutate *m, struct once_mutation_answer *ret, in
     return fate;
 }
 
+/* fn says that it failed. It may have committed all the same, which it must not do, and nobody else would
+ * tell the caller. */
+static enum fate fn_failed(struct mutate *m, int said, struct once_mutation_answer *ret,
+                           int *ret_code)
+{
+    bool ended = !m->class->is_open(m->db) && !m->class->has_failed(m->db);
+    enum fate fate = ended && !m->internal ? find_out(m, ret, ret_code) : ROLLED_BACK;
+    err_set(&m->err, ERR_CANCELED, "the function returned %d: rolled back", said);
+    if (fate != COMMITTED) return fate;
+    coord_abort(m);
+    *ret_code = answer(m, OUTCOME_ALREADY_DONE, true, ret);
+    return ANSWERED;
+}
+
 /* What duplicates are told, if it fits, and COMMIT. */
 static int leave(struct mutate *m, struct once_bytes response)
 {
@@ -382,10 +398,7 @@ static enum fate carry_out(struct mutate *m, once_mutation_fn *fn, void *ctx,
 {
     struct once_bytes response = { NULL, 0 };
     int r = fn(ctx, (struct once_db){ m->db.pg, m->db.sqlite }, &response);
-    if (r) {
-        err_set(&m->err, ERR_CANCELED, "the function returned %d: rolled back", r);
-        return ROLLED_BACK;
-    }
+    if (r) return fn_failed(m, r, ret, ret_code);
     *ret_response = blob_new(api_view(response));
     if (!*ret_response) {
         err_set(&m->err, ERR_NOMEM, "out of memory for the response: rolled back");

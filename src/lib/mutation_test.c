@@ -3,9 +3,11 @@
 #include <once/once.h>
 
 #include <criterion/criterion.h>
+#include <signal.h>
 #include <sqlite3.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 static char dir[] = "/tmp/mutation-test-XXXXXX", path[64];
@@ -67,7 +69,7 @@ TestSuite(mutate, .init = setup, .fini = teardown);
 
 struct work {
     const char *sql, *response;
-    int says, ran;
+    int says, ran, dies;
 };
 
 static int apply(void *ctx, struct once_db on, struct once_bytes *ret_response)
@@ -75,6 +77,7 @@ static int apply(void *ctx, struct once_db on, struct once_bytes *ret_response)
     struct work *w = ctx;
     w->ran++;
     sql(on.sqlite, "INSERT INTO applied VALUES (1)");
+    if (w->dies) raise(SIGKILL);
     if (w->sql) sqlite3_exec(on.sqlite, w->sql, NULL, NULL, NULL);
     *ret_response = once_str(w->response ? w->response : "done");
     return w->says;
@@ -144,6 +147,50 @@ Test(mutate, a_function_that_commits_by_itself_is_found_out)
     struct work w = { .sql = "COMMIT" };
     mutates(once, &in, &w, ONCE_OK, "done", 1);
     mutates(once, &in, &w, ONCE_CACHED, "done", 1);
+}
+
+Test(mutate, a_function_that_commits_and_says_that_it_failed_is_found_out)
+{
+    struct once_mutation in = of("r"), other_one = of("r2");
+    struct work w = { .sql = "COMMIT", .says = 7 }, undone = { .sql = "ROLLBACK", .says = 7 };
+    mutates(once, &in, &w, ONCE_ALREADY_DONE, NULL, 1);
+    mutates(once, &in, &w, ONCE_ALREADY_DONE, NULL, 1);
+    mutates(once, &other_one, &undone, ONCE_CLAIMED, NULL, 1);
+    cr_assert_eq(w.ran, 1);
+}
+
+Test(mutate, a_commit_that_power_loss_may_take_back_is_not_cached)
+{
+    struct once_mutation in = of("r"), flushed = of("r2");
+    struct work w = { 0 };
+    sql(db, "PRAGMA synchronous = NORMAL");
+    mutates(once, &in, &w, ONCE_OK, "done", 1);
+    mutates(once, &in, &w, ONCE_ALREADY_DONE, "done", 1);
+    sql(db, "PRAGMA synchronous = FULL");
+    mutates(once, &flushed, &w, ONCE_OK, "done", 2);
+    mutates(once, &flushed, &w, ONCE_CACHED, "done", 2);
+}
+
+static void die_inside(struct work *w, const char *request)
+{
+    struct once_mutation in = of(request);
+    struct once_mutation_answer a;
+    cr_assert_eq(sqlite3_open(path, &db), SQLITE_OK);
+    once_mutate(NULL, (struct once_db){ .sqlite = db }, &in, apply, w, &a);
+}
+
+/* In a process of its own, with a connection of its own. */
+Test(mutate, kill_9_before_the_commit_leaves_nothing_and_hands_over)
+{
+    struct once_mutation in = of("r");
+    struct work dies = { .dies = 1 }, w = { 0 };
+    int status;
+    pid_t pid = fork();
+    if (pid == 0) die_inside(&dies, "r");
+    cr_assert_eq(waitpid(pid, &status, 0), pid);
+    cr_assert(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+    cr_assert_eq(count("SELECT count(*) FROM applied"), 0);
+    mutates(NULL, &in, &w, ONCE_OK, "done", 1);
 }
 
 Test(mutate, for_something_else_is_a_mismatch)

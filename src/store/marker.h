@@ -36,10 +36,11 @@ struct marker {
 
 struct marker_found {
     enum outcome outcome;
-    struct blob
-        *kept; /* ALREADY_DONE: the outcome in the marker; NULL: there is none. The caller's */
-    int64_t ttl_ms;                           /* CLAIMED: how long the marker counts */
-    char epoch[MUTATION_EPOCH_BYTES_MAX + 1]; /* CLAIMED: of the database */
+    /* ALREADY_DONE: the outcome in the marker; NULL: there is none. The caller's. */
+    struct blob *kept;
+    int64_t ttl_ms; /* CLAIMED: how long the marker counts */
+    /* CLAIMED: of the database; "": what is committed may be taken back by a crash */
+    char epoch[MUTATION_EPOCH_BYTES_MAX + 1];
 };
 
 struct marker_class {

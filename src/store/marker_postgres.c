@@ -246,14 +246,14 @@ static void begin_init(struct begin *b, const struct marker *m)
         (struct statement){ "SELECT once_mutation_enter($1, $2, $3, $4, $5, $6)", p };
 }
 
-/* A row as text: (EPOCH,TTL_MS). */
+/* A row as text: (EPOCH,TTL_MS); the epoch may be missing. */
 static bool scan_entered(const char *row, struct marker_found *ret)
 {
-    size_t len = *row == '(' ? strcspn(row + 1, ",\"") : 0;
-    if (len == 0 || len >= sizeof ret->epoch || row[1 + len] != ',') return false;
-    memcpy(ret->epoch, row + 1, len);
+    size_t len = strcspn(row, ",\"");
+    if (*row++ != '(' || len > sizeof ret->epoch || row[--len] != ',') return false;
+    memcpy(ret->epoch, row, len);
     ret->epoch[len] = '\0';
-    ret->ttl_ms = strtoll(row + len + 2, NULL, 10);
+    ret->ttl_ms = strtoll(row + len + 1, NULL, 10);
     return true;
 }
 

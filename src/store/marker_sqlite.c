@@ -14,14 +14,15 @@
 #include <stdio.h>
 #include <time.h>
 
+#define FULL "2" /* of PRAGMA synchronous: below, power loss may take back what is committed */
 #define BEGIN_SQL                                                                              \
     "INSERT INTO once_mutations (user_id, request_id, method, fingerprint, attempt)"           \
     " VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT DO UPDATE SET"                                   \
     " created_at_ms = excluded.created_at_ms, method = excluded.method,"                       \
     " fingerprint = excluded.fingerprint, attempt = excluded.attempt, outcome = NULL"          \
     " WHERE created_at_ms + (SELECT ttl_ms FROM once_mutation_meta) <= excluded.created_at_ms" \
-    " RETURNING (SELECT epoch FROM once_mutation_meta), (SELECT ttl_ms FROM "                  \
-    "once_mutation_meta)"
+    " RETURNING (SELECT epoch FROM once_mutation_meta, pragma_synchronous"                     \
+    " WHERE synchronous >= " FULL "), (SELECT ttl_ms FROM once_mutation_meta)"
 #define LOOK_SQL                                                                               \
     "SELECT attempt, method, fingerprint, outcome FROM once_mutations"                         \
     " WHERE user_id = ?1 AND request_id = ?2"
@@ -260,7 +261,8 @@ static int begin(struct marker_db db, struct marker *m, struct marker_found *ret
     int code = sqlite3_step(s), r = 0;
     if (code == SQLITE_ROW) {
         ret->outcome = OUTCOME_CLAIMED;
-        snprintf(ret->epoch, sizeof ret->epoch, "%s", (const char *)sqlite3_column_text(s, 0));
+        const char *epoch = (const char *)sqlite3_column_text(s, 0);
+        snprintf(ret->epoch, sizeof ret->epoch, "%s", epoch ? epoch : "");
         ret->ttl_ms = sqlite3_column_int64(s, 1);
         code = sqlite3_step(s);
     } else if (is_busy(code)) {

@@ -35,10 +35,11 @@ query() { # URL SQL: what it returns, or its errors with their SQLSTATE
 
 # ---- sessions: psql that is told what to do, step by step ---------------------------------------
 
-declare -A to=() from=() step=()
+declare -A to=() from=() step=() client=()
 session() { # NAME URL
     mkfifo "$1.in" "$1.out"
     stdbuf -oL psql -qXAt -v VERBOSITY=verbose "$2" <"$1.in" >"$1.out" 2>&1 &
+    client[$1]=$!
     exec {to[$1]}>"$1.in" {from[$1]}<"$1.out"
 }
 tell() { # NAME SQL: without waiting for it
@@ -89,7 +90,9 @@ answers() { # URL
     like "... so it is done" "$(query "$1" "$(begin "'u', 'd'")")" "ERROR:  ON001:*"
     is "enter is begin, and says of which database it is, and how long the marker counts" \
         "$(query "$1" "BEGIN; SELECT e.epoch = once_mutation_epoch(), ttl_ms FROM once_mutation_enter('u', 'd2', 'm') AS e; COMMIT")" "t|3600000"
-    like "... ON001" "$(query "$1" "SELECT once_mutation_enter('u', 'd2', 'm')")" "ERROR:  ON001:*"
+    is "... no epoch if a crash may take the commit back" \
+        "$(query "$1" "BEGIN; SET LOCAL synchronous_commit = off; SELECT e.epoch IS NULL FROM once_mutation_enter('u', 'd3') AS e; COMMIT")" t
+    like "... ON001" "$(query "$1" "SELECT once_mutation_enter('u', 'd2', 'm')")" "ERROR:  ON001:*DETAIL:  It has left no outcome.*"
     like "... ON002" "$(query "$1" "SELECT once_mutation_enter('u', 'd2', 'n')")" "ERROR:  ON002:*"
     query "$1" "BEGIN; $(begin "'u', 'e'") SELECT once_mutation_finish('u', 'e', 'abc'); COMMIT" >/dev/null
     like "an outcome that was kept" "$(query "$1" "$(begin "'u', 'e'")")" 'ERROR:  ON001:*DETAIL:  outcome=\\x616263*'
@@ -217,6 +220,23 @@ nameless() { # URL
     end B
 }
 
+# killed NAME: the client, with its connection; nobody ends its transaction but the server
+killed() {
+    kill -KILL "${client[$1]}"
+    wait "${client[$1]}" 2>/dev/null
+    end "$1"
+}
+clients_killed() { # URL
+    session A "$1"
+    ask A "BEGIN; $(begin "'dead', '1'")"
+    killed A
+    is "kill -9 of the client before COMMIT hands over" "$(query "$1" "$(begin "'dead', '1', NULL, NULL, 60000")")" ""
+    session A "$1"
+    ask A "BEGIN; $(begin "'dead', '2'") COMMIT;"
+    killed A
+    like "kill -9 of the client after COMMIT: ON001" "$(query "$1" "$(begin "'dead', '2'")")" "ERROR:  ON001:*"
+}
+
 storm() { # URL
     local i clients=()
     session A "$1"
@@ -286,14 +306,23 @@ many() { # URL
     session A "$1"
     session B "$1"
     ask A "BEGIN; SELECT count(*) FROM once_mutation_begin_many(ARRAY['q','q'], ARRAY['1','2']);"
-    tell B "SELECT count(*) FROM once_mutation_begin_many(ARRAY['q','q','q'], ARRAY['2','1','3']);"
+    tell B "SELECT count(*) FROM once_mutation_begin_many(ARRAY['q','q','q'], ARRAY['2','1','3'], lock_ms => 60000);"
     until_so "SELECT count(*) = 1 $undecided"
     report $? "... undecided ones are waited for"
     ask A "COMMIT;"
     is "... in one order, so without a deadlock" "$(heard B)" "1"
     ask A "BEGIN; $(begin "'q', '4'")"
-    ask B "BEGIN; SET LOCAL lock_timeout = 100; SELECT count(*) FROM once_mutation_begin_many(ARRAY['q'], ARRAY['4']);"
-    like "... as long as lock_timeout says: ON003" "$said" "ERROR:  ON003:*"
+    local now
+    now=$(date +%s%N)
+    ask B "BEGIN; SELECT count(*) FROM once_mutation_begin_many(ARRAY['q'], ARRAY['4'], lock_ms => 200);"
+    like "... no longer than lock_ms: ON003" "$said" "ERROR:  ON003:*"
+    in_time "... and neither before nor long after" "$now"
+    ask B "ROLLBACK; BEGIN; SELECT count(*) FROM once_mutation_begin_many(ARRAY['q'], ARRAY['4']);"
+    like "... nor for ever if nothing is said: ON003" "$said" "*ERROR:  ON003:*"
+    ask B "ROLLBACK; SELECT count(*) FROM once_mutation_begin_many(ARRAY['q'], ARRAY['5'], lock_ms => -1);"
+    like "... lock_ms is from 0: ON004" "$said" "*ERROR:  ON004:*"
+    ask B "BEGIN; SET LOCAL lock_timeout = 4321; SELECT count(*) FROM once_mutation_begin_many(ARRAY['q'], ARRAY['6'], lock_ms => 7); SHOW lock_timeout;"
+    is "... lock_timeout is what it was" "$said" $'1\n4321ms'
     ask B "ROLLBACK; BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM once_mutations WHERE user_id = 'q';"
     ask A "COMMIT;"
     ask B "SELECT count(*) FROM once_mutation_begin_many(ARRAY['q'], ARRAY['4']);"
@@ -306,6 +335,8 @@ many() { # URL
 
 sweeps() { # URL
     query "$direct" "DELETE FROM once_mutations; INSERT INTO once_mutations (user_id, request_id, created_at) SELECT 'old', i, clock_timestamp() - interval '1 hour' - i * interval '1 second' FROM generate_series(1, 3000) AS i; INSERT INTO once_mutations (user_id, request_id) VALUES ('new', '1')" >/dev/null
+    like "a sweep of fewer than none: ON004" "$(query "$1" "SELECT once_mutation_sweep(-1)")" "ERROR:  ON004:*"
+    like "... of who knows how many: ON004" "$(query "$1" "SELECT once_mutation_sweep(NULL)")" "ERROR:  ON004:*"
     is "how long the oldest has waited" "$(query "$1" "SELECT once_mutation_oldest() BETWEEN 2999 AND 3100")" t
     session A "$1"
     session B "$1"
@@ -329,6 +360,7 @@ door() { # NAME URL: all of it
     misuse "$2"
     undecided "$2"
     nameless "$2"
+    clients_killed "$2"
     storm "$2"
     isolation "$2" "REPEATABLE READ"
     isolation "$2" "SERIALIZABLE"
@@ -353,6 +385,18 @@ for i in 1 2 3 4 5 6 7 8; do wait "${eight[i]}" || failed=$((failed + 1)); done
 is "eight install them at once" $failed 0
 is "... and one table is there" "$(query "$direct" "SELECT count(*) FROM pg_class WHERE relname LIKE 'once_mutations' AND relkind = 'r'")" 1
 like "again: nothing to do" "$(timeout $limit "$once" --ledger "$direct" migrate --mutations)" "*nothing to do"
+query "$direct" "CREATE SCHEMA hides" >/dev/null
+like "the script where it would hide those that are there: ON004" \
+    "$(echo "SET search_path = hides, public;" | cat - "$source/src/store/markers/postgres.sql" | psql -qX -v VERBOSITY=verbose "$direct" 2>&1)" \
+    "*ON004:*markers in schema public, which schema hides would hide*HINT:*SET search_path*"
+echo "SET search_path = hides;" | cat - "$source/src/store/markers/postgres.sql" | psql -qX -v ON_ERROR_STOP=1 "$direct" >out 2>err
+report $? "... beside them it may be"
+session A "$direct"
+ask A "BEGIN; SELECT hides.once_mutation_begin('u', '1');"
+is "... and they do not wait for each other" "$(query "$direct" "BEGIN; SELECT once_mutation_begin('u', '1', NULL, NULL, 0); ROLLBACK")" ""
+ask A "ROLLBACK;"
+end A
+query "$direct" "SET client_min_messages = warning; DROP SCHEMA hides CASCADE" >/dev/null
 epoch=$(query "$direct" "SELECT once_mutation_epoch()")
 query "$direct" "COMMENT ON TABLE once_mutations IS 'markers of once, version 1'"
 like "an older version is brought up to date" "$(timeout $limit "$once" --ledger "$direct" migrate --mutations)" "the markers had version 1*: version 3, *00 s"
@@ -365,6 +409,8 @@ report $((!$?)) "partitions of a table that is there are refused"
 like "... with what to do" "$(cat err)" "*rename it*copy the rows*"
 timeout $limit "$once" --ledger "$direct" migrate --mutations --ttl 10ms >out 2>err
 report $((!$?)) "a TTL of less than a second is refused"
+timeout $limit "$once" --ledger "$direct" migrate --mutations --ttl 0 >out 2>err
+report $((!$?)) "... and one of none at all"
 timeout $limit "$once" --ledger "$direct" migrate --ttl 1h >out 2>err
 report $((!$?)) "--ttl without --mutations is refused"
 
@@ -478,6 +524,12 @@ done
 # ---- who sweeps, and what is said of it ----------------------------------------------------------
 
 old() { query "$direct" "DELETE FROM once_mutations; INSERT INTO once_mutations (user_id, request_id, created_at) SELECT 'old', i, clock_timestamp() - interval '2 hours' FROM generate_series(1, $1) AS i" >/dev/null; }
+old 1000
+query "$direct" "DROP SCHEMA IF EXISTS once CASCADE; CREATE ROLE ${db}_sweep LOGIN PASSWORD 'sweep'; GRANT SELECT, UPDATE, DELETE ON once_mutations TO ${db}_sweep" >/dev/null
+is "once sweep --markers, by who may do no more than that" \
+    "$(timeout $limit "$once" --ledger "$(sed -E "s,//[^@]*@,//${db}_sweep:sweep@," <<<"$direct")" sweep --markers)" "1000 removed"
+is "... makes no tables of its own" "$(query "$direct" "SELECT count(*) FROM pg_namespace WHERE nspname = 'once'")" 0
+query "$direct" "DROP OWNED BY ${db}_sweep; DROP ROLE ${db}_sweep" >/dev/null
 old 70000
 like "doctor: how far behind the sweep is" "$(timeout $limit "$once" --ledger "$direct" doctor)" "*markers*each counts for 1h; the oldest*has expired 1h*once sweep --markers*"
 is "once sweep --markers" "$(timeout $limit "$once" --ledger "$direct" sweep --markers)" "70000 removed"
@@ -534,6 +586,14 @@ is "sqlite: begin returns a row" "$(both | sqlite3 app.db | wc -l)" 1
 is "sqlite: again it does not" "$(both | sqlite3 app.db | wc -l)" 0
 sqlite3 app.db "UPDATE once_mutations SET created_at_ms = created_at_ms - 3600000"
 is "sqlite: expired, it does" "$(both | sqlite3 app.db | wc -l)" 1
+sqlite3 app.db "UPDATE once_mutations SET created_at_ms = created_at_ms - 3600000"
+is "sqlite: the sweep, of a file that is nobody's ledger" "$(timeout $limit "$once" --ledger sqlite:app.db sweep --markers)" "1 removed"
+is "... makes no tables of its own" "$(sqlite3 app.db "SELECT group_concat(name, ' ') FROM (SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name)")" "once_mutation_meta once_mutations"
+timeout $limit "$once" --ledger sqlite:absent.db sweep --markers >out 2>err
+report $((!$?)) "sqlite: no file"
+[ ! -e absent.db ]
+report $? "... is not made"
+both | sqlite3 app.db >/dev/null
 sqlite3 app.db "UPDATE once_mutations SET created_at_ms = created_at_ms - 3600000"
 is "sqlite: the sweep, from a ledger beside it" \
     "$(timeout $limit "$once" --ledger "sqlite:ledger.db?markers=app.db" sweep --markers)" "1 removed"

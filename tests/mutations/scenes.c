@@ -109,6 +109,7 @@ static const struct {
     { "the server ends the session", backend_ended },
     { "a failover that lost the row: what is cached is not served", failover },
     { "a standby cannot say whether what is cached counts", standby },
+    { "a commit that is not flushed is not cached", not_flushed },
     { "an expired marker does not block", expired },
     { "PgBouncer in transaction mode", bouncer },
     { "the replay cache of a daemon", daemon_keeps },

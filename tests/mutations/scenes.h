@@ -68,6 +68,7 @@ void commit_outlived(void);
 void backend_ended(void);
 void failover(void);
 void standby(void);
+void not_flushed(void);
 void expired(void);
 void bouncer(void);
 void daemon_keeps(void);

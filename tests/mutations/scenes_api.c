@@ -65,15 +65,31 @@ static int break_it(void *ctx, struct once_db db, struct once_bytes *ret_respons
     return 0;
 }
 
-static struct trial broken(PGconn *pg, const char *request, const char *sql)
+static int break_it_and_refuse(void *ctx, struct once_db db, struct once_bytes *ret_response)
+{
+    return break_it(ctx, db, ret_response) - 1;
+}
+
+static struct trial broken_by(once_mutation_fn *fn, PGconn *pg, const char *request,
+                              const char *sql)
 {
     struct once_mutation in = mutation_of(request);
     struct trial t = { 0 };
-    t.result = once_mutate(NULL, db_of(pg), &in, break_it, (void *)sql, &t.answer);
+    t.result = once_mutate(NULL, db_of(pg), &in, fn, (void *)sql, &t.answer);
     t.answer.value = (struct once_bytes){ NULL, 0 };
     blob_unref(t.answer.owner);
     t.answer.owner = NULL;
     return t;
+}
+
+static struct trial broken(PGconn *pg, const char *request, const char *sql)
+{
+    return broken_by(break_it, pg, request, sql);
+}
+
+static struct trial refusing(PGconn *pg, const char *request, const char *sql)
+{
+    return broken_by(break_it_and_refuse, pg, request, sql);
 }
 
 /* Functions that do what they should not. */
@@ -87,6 +103,8 @@ void functions(void)
     TOLD(broken(pg, "fn-2", "ROLLBACK"), ONCE_CLAIMED);
     TOLD(broken(pg, "fn-2", "COMMIT"), ONCE_OK);
     TOLD(broken(pg, "fn-2", "COMMIT"), ONCE_ALREADY_DONE);
+    TOLD(refusing(pg, "fn-2b", "ROLLBACK"), ONCE_CLAIMED);
+    TOLD(refusing(pg, "fn-2b", "COMMIT"), ONCE_ALREADY_DONE);
     pg_say(admin, "DROP TABLE IF EXISTS later; CREATE TABLE later (n integer UNIQUE DEFERRABLE "
                   "INITIALLY DEFERRED)");
     t = broken(pg, "fn-3", "INSERT INTO later VALUES (1), (1)");

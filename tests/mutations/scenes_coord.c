@@ -150,6 +150,24 @@ void standby(void)
     PQfinish(pg);
 }
 
+/* The epoch would not tell that a crash has taken the commit back: what is not flushed is not cached. */
+void not_flushed(void)
+{
+    PGconn *pg = pg_open(postgres_url());
+    struct once *o = fresh();
+    pg_say(pg, "SET synchronous_commit = off");
+    struct trial first = try_it(o, pg, "not-flushed"), again = try_it(o, pg, "not-flushed");
+    TOLD(first, ONCE_OK);
+    TOLD(again, ONCE_ALREADY_DONE);
+    EXPECT(strcmp(again.value, first.value) == 0 && again.answer.in_database, "%s",
+           told(&again));
+    pg_say(pg, "RESET synchronous_commit");
+    TOLD(try_it(o, pg, "flushed"), ONCE_OK);
+    TOLD(try_it(o, pg, "flushed"), ONCE_CACHED);
+    once_close(o);
+    PQfinish(pg);
+}
+
 void expired(void)
 {
     PGconn *pg = pg_open(postgres_url());

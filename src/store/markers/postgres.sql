@@ -29,8 +29,18 @@ DECLARE
     partitions integer := nullif(current_setting('once.partitions', true), '');
     ttl interval := nullif(current_setting('once.ttl', true), '');
     present integer;
+    elsewhere text;
 BEGIN
     PERFORM pg_advisory_xact_lock(hashtextextended('once markers', 0));
+    -- Two of them in one search_path: what was marked in the one that is hidden would be done again.
+    SELECT relnamespace::regnamespace::text INTO elsewhere FROM pg_class
+    WHERE oid = to_regclass('once_mutations') AND relnamespace <> current_schema()::regnamespace;
+    IF FOUND THEN
+        RAISE EXCEPTION USING ERRCODE = 'ON004',
+            MESSAGE = format('there are markers in schema %I, which schema %I would hide',
+                elsewhere, current_schema()),
+            HINT = format('SET search_path = %s to update those; another one to have more.', elsewhere);
+    END IF;
     PERFORM set_config('search_path', quote_ident(current_schema()) || ', pg_temp', true);
     IF partitions NOT BETWEEN 0 AND 1024 OR ttl < interval '1 second' THEN
         RAISE EXCEPTION USING ERRCODE = 'ON004',
@@ -56,8 +66,7 @@ BEGIN
         WHERE attrelid = 'once_mutations'::regclass AND attname = 'attempt')
     THEN
         RAISE EXCEPTION USING ERRCODE = 'ON004',
-            MESSAGE = 'there is a table once_mutations of somebody else',
-            HINT = 'Install into another schema.';
+            MESSAGE = 'there is a table once_mutations of somebody else: install into another schema';
     END IF;
     SELECT count(*) INTO present FROM pg_inherits WHERE inhparent = 'once_mutations'::regclass;
     IF partitions <> present THEN
@@ -78,10 +87,6 @@ BEGIN
 END $install$;
 
 -- ---- what the others are made of ----------------------------------------------------------------
-
-CREATE OR REPLACE FUNCTION once_mutation_lock(user_id text, request_id text) RETURNS bigint
-LANGUAGE sql IMMUTABLE
-AS $$ SELECT hashtextextended($1, hashtextextended($2, 6623)) $$;
 
 CREATE OR REPLACE FUNCTION once_mutation_valid(
     user_id text, request_id text, method text, fingerprint bytea) RETURNS boolean
@@ -208,7 +213,7 @@ BEGIN
     END IF;
     RAISE EXCEPTION USING ERRCODE = 'ON001',
         MESSAGE = 'already_done: a transaction with this request was committed',
-        DETAIL = coalesce('outcome=\x' || encode(found_one.outcome, 'hex'), ''),
+        DETAIL = coalesce('outcome=\x' || encode(found_one.outcome, 'hex'), 'It has left no outcome.'),
         HINT = 'Roll back and do not retry: read what it did.';
 EXCEPTION WHEN lock_not_available OR deadlock_detected OR serialization_failure THEN
     PERFORM once_mutation_refuse_progress('another transaction has just had this request');
@@ -221,6 +226,11 @@ END $$;
 DO $install$
 BEGIN
     EXECUTE format($create$
+
+-- The name of a lock: of a request, in this schema.
+CREATE OR REPLACE FUNCTION once_mutation_lock(user_id text, request_id text) RETURNS bigint
+LANGUAGE sql IMMUTABLE
+AS $body$ SELECT hashtextextended($1, hashtextextended($2, %2$L::regclass::oid::bigint)) $body$;
 
 -- The first statement of the transaction. Returns: this transaction is the one.
 --
@@ -274,7 +284,8 @@ BEGIN
         || %1$I.once_mutation_installation();
 END $body$;
 
--- Begin, for who keeps the answer elsewhere, too: of which database it is, and for how long it counts.
+-- Begin, for who keeps the answer elsewhere, too: of which database it is, and for how long it counts. No
+-- epoch: it must not be kept, because a crash may take back what is committed without being flushed.
 -- One call, because a statement that is not prepared is planned each time, and this is the least of it.
 CREATE OR REPLACE FUNCTION once_mutation_enter(
     user_id text, request_id text, method text DEFAULT NULL, fingerprint bytea DEFAULT NULL,
@@ -283,7 +294,9 @@ LANGUAGE plpgsql
 AS $body$
 BEGIN
     PERFORM %1$I.once_mutation_begin($1, $2, $3, $4, $5, $6);
-    epoch := %1$I.once_mutation_epoch();
+    IF current_setting('synchronous_commit') <> 'off' THEN
+        epoch := %1$I.once_mutation_epoch();
+    END IF;
     ttl_ms := floor(extract(epoch FROM %1$I.once_mutation_ttl()) * 1000);
 END $body$;
 
@@ -307,17 +320,19 @@ END $body$;
 END $install$;
 
 -- Many at once, in one statement: the numbers, from 1, of those that are new. Of two that are the same
--- the first counts. Undecided ones are waited for, as long as lock_timeout says; then, and where the
--- snapshot is too old to tell, it is ON003. Rows are locked in one order, whatever order they came in, so
+-- the first counts. An undecided one is waited for, up to lock_ms; then, and where the snapshot is too
+-- old to tell, it is ON003. Rows are locked in one order, whatever order they came in, so
 -- that two batches cannot wait for each other.
 --
 -- Where none is there yet, which is the rule, they are simply inserted: to be ready for a conflict
 -- costs a third more. If there is one after all, all of them are tried again, ready for it.
+DROP FUNCTION IF EXISTS once_mutation_begin_many(text[], text[], text[], bytea[]); -- version 2
 CREATE OR REPLACE FUNCTION once_mutation_begin_many(
     user_ids text[], request_ids text[], methods text[] DEFAULT NULL,
-    fingerprints bytea[] DEFAULT NULL)
+    fingerprints bytea[] DEFAULT NULL, lock_ms integer DEFAULT 1000)
 RETURNS SETOF integer
 LANGUAGE plpgsql SET search_path FROM CURRENT
+SET lock_timeout = 1000
 SET plan_cache_mode = force_generic_plan
 SET enable_seqscan = off
 SET enable_hashjoin = off
@@ -333,6 +348,12 @@ BEGIN
         OR cardinality(fingerprints) <> cardinality(user_ids)
     THEN
         PERFORM once_mutation_refuse_call('arrays of different lengths');
+    END IF;
+    IF (lock_ms BETWEEN 0 AND 600000) IS NOT TRUE THEN
+        PERFORM once_mutation_refuse_call('once_mutation_begin_many()');
+    END IF;
+    IF lock_ms <> 1000 THEN
+        PERFORM set_config('lock_timeout', greatest(lock_ms, 1)::text, true);
     END IF;
     SELECT bool_or(once_mutation_valid(u, r, m, f) IS NOT TRUE), bool_or(there.one)
     INTO invalid, known
@@ -411,6 +432,9 @@ DECLARE
     removed bigint := 0;
     here bigint;
 BEGIN
+    IF (at_most >= 0) IS NOT TRUE THEN
+        PERFORM once_mutation_refuse_call('once_mutation_sweep() of ' || coalesce(at_most::text, 'null'));
+    END IF;
     FOR part IN
         SELECT oid FROM pg_class WHERE oid = 'once_mutations'::regclass AND relkind = 'r'
         UNION ALL

@@ -22,7 +22,7 @@
 --
 --     DELETE FROM once_mutations WHERE (user_id, request_id) IN (
 --         SELECT user_id, request_id FROM once_mutations
---         WHERE created_at_ms <= (strftime('%s', 'now') - 3600) * 1000
+--         WHERE created_at_ms <= strftime('%s', 'now') * 1000 - (SELECT ttl_ms FROM once_mutation_meta)
 --         ORDER BY created_at_ms LIMIT 1000);
 
 BEGIN IMMEDIATE;
