@@ -35,7 +35,7 @@ const install = (ttl) => execFileSync(once, ["--ledger", servers.postgres, "migr
 // ---- one marker, one transaction ------------------------------------------------------------------
 
 const crowds = [4, 16]; // clients: two for each processor; many more than processors
-const roundSeconds = 2;
+const roundSeconds = 4; // a new session takes milliseconds to get to know the functions: the longer, the less of it
 
 function items() {
   install("1h");

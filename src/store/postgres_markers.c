@@ -131,10 +131,11 @@ static int check(const struct pgdb *db, const struct found *found,
     if (!found->version || settings->partitions < 0 ||
         settings->partitions == found->partitions)
         return 0;
-    return err_set(reterr, ERR_UNSUPPORTED,
-                   "postgres: %s.once_mutations is there, with %lld partitions: rename it, run "
-                   "this again, copy the rows that have not expired, drop the old one",
-                   db->options.markers, (long long)found->partitions);
+    return err_set(
+        reterr, ERR_UNSUPPORTED,
+        "postgres: %s.once_mutations is there, with %lld partitions, and stays as it "
+        "is: docs/mutations.md, \"Partitions\", says how to move its rows into a new one",
+        db->options.markers, (long long)found->partitions);
 }
 
 static bool is_as_asked(const struct found *found, const struct marker_settings *settings)

@@ -16,9 +16,9 @@ export PGCONNECT_TIMEOUT=$limit
 # ---- databases of our own ------------------------------------------------------------------------
 
 databases=()
-database() { # NAME: an empty one
+database() { # NAME [HOW]: an empty one
     databases+=("$1")
-    psql -qX "$ONCE_TEST_POSTGRES" -c "CREATE DATABASE $1" >>err 2>&1
+    psql -qX "$ONCE_TEST_POSTGRES" -c "CREATE DATABASE $1 ${2-}" >>err 2>&1
 }
 at() { echo "${1%/*}/$2"; } # URL DATABASE
 drop_databases() {
@@ -112,6 +112,9 @@ misuse() { # URL
         "'u', 'r', NULL, decode(repeat('00', 65), 'hex')" "'u', 'r', NULL, NULL, -1" \
         "'u', 'r', NULL, NULL, 600001" "'u', 'r', NULL, NULL, NULL"; do
         like "begin($bad): ON004" "$(query "$1" "$(begin "$bad")")" "ERROR:  ON004:*HINT:*256 bytes*"
+    done
+    for bad in "NULL, 'r'" "'u', NULL" "'', 'r'" "'u', 'r', NULL" "'u', 'r', -1"; do
+        like "look($bad): ON004" "$(query "$1" "SELECT * FROM once_mutation_look($bad)")" "ERROR:  ON004:*"
     done
     is "256 bytes each, spaces and other letters" "$(query "$1" "$(begin "repeat('ü', 128), ' ' || repeat('x', 255)")")" ""
     like "finish without begin: ON004" "$(query "$1" "SELECT once_mutation_finish('u', 'none', 'x')")" "ERROR:  ON004:*not begun*"
@@ -216,6 +219,17 @@ nameless() { # URL
     ask A "ROLLBACK;"
     is "... its rollback hands over" "$(heard B)" ""
     ask B "COMMIT;"
+
+    ask A "BEGIN; LOCK TABLE once_mutations;"
+    now=$(date +%s%N)
+    ask B "BEGIN; SELECT count(*) FROM once_mutation_look('k', '4', 200);"
+    like "the table is locked: who looks, after lock_ms: ON003" "$said" "ERROR:  ON003:*"
+    in_time "... and neither before nor long after" "$now"
+    ask B "ROLLBACK; BEGIN; $(begin "'k', '4', NULL, NULL, 200")"
+    like "... and who begins" "$said" "*ERROR:  ON003:*"
+    ask A "ROLLBACK;"
+    ask B "ROLLBACK; BEGIN; SET LOCAL lock_timeout = 4321; SELECT count(*) FROM once_mutation_look('k', '4', 200); SHOW lock_timeout; COMMIT;"
+    is "... lock_timeout is what it was" "$said" $'0\n4321ms'
     end A
     end B
 }
@@ -275,6 +289,20 @@ isolation() { # URL LEVEL
     ask A "COMMIT;"
     like "... waited for, and committed: ON003" "$(heard B)" "ERROR:  ON003:*"
     ask B "ROLLBACK;"
+    ask A "BEGIN; $(begin "'i', '$2 is looked for'")"
+    tell B "BEGIN ISOLATION LEVEL $2; SELECT count(*) FROM once_mutation_look('i', '$2 is looked for', 60000);"
+    until_so "SELECT count(*) = 1 $waiting"
+    ask A "COMMIT;"
+    like "... who looks is not told that there is none: ON003" "$(heard B)" "ERROR:  ON003:*"
+    ask B "ROLLBACK; BEGIN ISOLATION LEVEL $2; SELECT count(*) FROM once_mutation_look('i', '$2 is looked for');"
+    is "... a new transaction sees it" "$said" "1"
+    ask B "ROLLBACK; BEGIN ISOLATION LEVEL $2; SELECT count(*) FROM once_mutation_look('i', 'nobody has it'); COMMIT; SELECT count(*) FROM once_mutations WHERE request_id = 'nobody has it';"
+    is "... and one that is not there, and is not left there" "$said" $'0\n0'
+    query "$direct" "INSERT INTO once_mutations (user_id, request_id, created_at) VALUES ('i', 'swept', clock_timestamp() - interval '2 hours')"
+    ask B "BEGIN ISOLATION LEVEL $2; SELECT 1;"
+    query "$direct" "SELECT once_mutation_sweep(100)" >/dev/null
+    ask B "SELECT once_mutation_sweep(100); COMMIT;"
+    is "... a sweep leaves to others what they have had since" "$said" 0
     end A
     end B
 }
@@ -406,13 +434,59 @@ is "... says nothing" "$(cat out err)" ""
 is "... and leaves the epoch" "$(query "$direct" "SELECT once_mutation_epoch()")" "$epoch"
 timeout $limit "$once" --ledger "$direct" migrate --mutations --partitions 4 >out 2>err
 report $((!$?)) "partitions of a table that is there are refused"
-like "... with what to do" "$(cat err)" "*rename it*copy the rows*"
+like "... with what to do" "$(cat err)" "*stays as it is*how to move its rows*"
 timeout $limit "$once" --ledger "$direct" migrate --mutations --ttl 10ms >out 2>err
 report $((!$?)) "a TTL of less than a second is refused"
 timeout $limit "$once" --ledger "$direct" migrate --mutations --ttl 0 >out 2>err
 report $((!$?)) "... and one of none at all"
 timeout $limit "$once" --ledger "$direct" migrate --ttl 1h >out 2>err
 report $((!$?)) "--ttl without --mutations is refused"
+
+# ---- odd names, texts, sessions ------------------------------------------------------------------
+
+script_into() { # SEARCH_PATH: the script, as psql does it
+    echo "SET search_path = $1;" | cat - "$source/src/store/markers/postgres.sql" | psql -qX -v VERBOSITY=verbose -v ON_ERROR_STOP=1 "$direct" 2>&1
+}
+odd_schema='"My Sch'"'"'%ema"'
+query "$direct" "CREATE SCHEMA $odd_schema; CREATE SCHEMA tenants; CREATE SCHEMA \"Tenants\"" >/dev/null
+is "a schema with an odd name" "$(script_into "$odd_schema")" ""
+is "... works" "$(query "$direct" "SELECT $odd_schema.once_mutation_begin('u', '1')")" ""
+like "... and again: ON001" "$(query "$direct" "SELECT $odd_schema.once_mutation_begin('u', '1')")" "ERROR:  ON001:*"
+is "a schema beside one whose name differs by a capital" "$(script_into tenants)" ""
+like "... would hide it: ON004" "$(script_into '"Tenants", tenants')" "*ON004:*markers in schema tenants, which schema \"Tenants\" would hide*"
+query "$direct" "SET client_min_messages = warning; DROP SCHEMA $odd_schema, tenants, \"Tenants\" CASCADE" >/dev/null
+
+query "$direct" "CREATE COLLATION folded (provider = icu, locale = 'und-u-ks-level2', deterministic = false);
+    CREATE TABLE asked (user_id text COLLATE \"en-x-icu\", request_id text COLLATE folded); INSERT INTO asked VALUES ('Ü', 'x')" >/dev/null
+of_asked() { query "$direct" "$1 FROM asked"; }
+is "texts of another collation" "$(of_asked "SELECT once_mutation_begin(user_id, request_id, user_id)")" ""
+like "... again: ON001" "$(of_asked "SELECT once_mutation_begin(user_id, request_id, user_id)")" "ERROR:  ON001:*"
+is "... in a batch" "$(query "$direct" "SELECT count(*) FROM asked, once_mutation_begin_many(ARRAY[user_id], ARRAY[request_id], ARRAY[user_id])")" 0
+is "... are looked for" "$(of_asked "SELECT (once_mutation_look(user_id, request_id)).method")" Ü
+is "... and finished" "$(of_asked "SELECT once_mutation_begin(request_id, user_id), once_mutation_finish(request_id, user_id, 'x')")" "|"
+is "... as bytes: another case is another request" "$(query "$direct" "BEGIN; SELECT once_mutation_begin('ü', 'X'); ROLLBACK")" ""
+query "$direct" "DROP TABLE asked; DROP COLLATION folded" >/dev/null
+
+query "$direct" "BEGIN; $(begin "'u', 'kept'") SELECT once_mutation_finish('u', 'kept', 'abc'); COMMIT" >/dev/null
+like "strings with backslashes: the outcome is told as ever" \
+    "$(query "$direct" "SET escape_string_warning = off; SET standard_conforming_strings = off; SELECT once_mutation_begin('u', 'kept')")" '*DETAIL:  outcome=\\x616263*'
+like "... and control characters are refused" \
+    "$(query "$direct" "SET escape_string_warning = off; SET standard_conforming_strings = off; SELECT once_mutation_begin('u', E'\\u0085')")" "ERROR:  ON004:*"
+
+query "$direct" "CREATE ROLE ${db}_blind; GRANT SELECT, INSERT, UPDATE ON once_mutations TO ${db}_blind; CREATE UNIQUE INDEX one_of_a_user ON once_mutations (user_id) WHERE user_id = 'single';
+    ALTER TABLE once_mutations ENABLE ROW LEVEL SECURITY; CREATE POLICY others ON once_mutations USING (request_id <> 'hidden')" >/dev/null
+query "$direct" "$(begin "'single', 'hidden'")" >/dev/null
+now=$(date +%s%N)
+like "what cannot be seen is not waited for for ever: ON003" "$(query "$direct" "SET ROLE ${db}_blind; SELECT once_mutation_begin('single', 'new', NULL, NULL, 200)")" "ERROR:  ON003:*cannot be seen*"
+in_time "... and neither before nor long after" "$now"
+query "$direct" "DROP POLICY others ON once_mutations; ALTER TABLE once_mutations DISABLE ROW LEVEL SECURITY; DROP INDEX one_of_a_user; DROP OWNED BY ${db}_blind; DROP ROLE ${db}_blind; DELETE FROM once_mutations" >/dev/null
+
+database ${db}_ascii "ENCODING SQL_ASCII LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0"
+ascii=$(at "$ONCE_TEST_POSTGRES" ${db}_ascii)
+timeout $limit "$once" --ledger "$ascii" migrate --mutations >out 2>err
+report $? "a database that knows bytes only"
+is "... takes all letters" "$(query "$ascii" "SELECT once_mutation_begin('Ü', '日')")" ""
+like "... and no control characters: ON004" "$(query "$ascii" "SELECT once_mutation_begin('u', E'\\x7f')")" "ERROR:  ON004:*"
 
 # ---- the door, directly, pooled, and on partitions -----------------------------------------------
 

@@ -15,7 +15,7 @@
 -- Who begins takes a lock named after the request, which ends with the transaction. Who does not get
 -- it may wait, if nobody else does: a storm of retries costs one connection. Who gets it knows that
 -- nobody else who begins is undecided. A batch, a sweep or an INSERT of somebody's own may be, who
--- hold no such lock: they are waited for, too, and all of it for no longer than lock_ms. A marker
+-- hold no such lock: they are waited for, too, each for no longer than lock_ms. A marker
 -- past its time counts as absent, whether or not it was deleted. Times are those of
 -- clock_timestamp(): now() stands still in a transaction.
 
@@ -33,13 +33,13 @@ DECLARE
 BEGIN
     PERFORM pg_advisory_xact_lock(hashtextextended('once markers', 0));
     -- Two of them in one search_path: what was marked in the one that is hidden would be done again.
-    SELECT relnamespace::regnamespace::text INTO elsewhere FROM pg_class
-    WHERE oid = to_regclass('once_mutations') AND relnamespace <> current_schema()::regnamespace;
+    SELECT nspname INTO elsewhere FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace
+    WHERE c.oid = to_regclass('once_mutations') AND nspname <> current_schema();
     IF FOUND THEN
         RAISE EXCEPTION USING ERRCODE = 'ON004',
             MESSAGE = format('there are markers in schema %I, which schema %I would hide',
                 elsewhere, current_schema()),
-            HINT = format('SET search_path = %s to update those; another one to have more.', elsewhere);
+            HINT = format('SET search_path = %I to update those; another one to have more.', elsewhere);
     END IF;
     PERFORM set_config('search_path', quote_ident(current_schema()) || ', pg_temp', true);
     IF partitions NOT BETWEEN 0 AND 1024 OR ttl < interval '1 second' THEN
@@ -72,7 +72,8 @@ BEGIN
     IF partitions <> present THEN
         RAISE EXCEPTION USING ERRCODE = 'ON004',
             MESSAGE = format('once_mutations is there, with %s partitions', present),
-            HINT = 'Rename it, install again, copy the rows that have not expired, drop it.';
+            HINT = 'It stays as it is: docs/mutations.md, "Partitions", says how to move its rows into '
+                'a new one.';
     END IF;
     IF ttl IS NOT NULL OR to_regprocedure('once_mutation_ttl()') IS NULL THEN
         EXECUTE format('CREATE OR REPLACE FUNCTION once_mutation_ttl() RETURNS interval
@@ -87,15 +88,6 @@ BEGIN
 END $install$;
 
 -- ---- what the others are made of ----------------------------------------------------------------
-
-CREATE OR REPLACE FUNCTION once_mutation_valid(
-    user_id text, request_id text, method text, fingerprint bytea) RETURNS boolean
-LANGUAGE sql IMMUTABLE
-AS $$
-    SELECT octet_length($1) BETWEEN 1 AND 256 AND octet_length($2) BETWEEN 1 AND 256
-        AND coalesce(octet_length($3) <= 128, true) AND coalesce(octet_length($4) <= 64, true)
-        AND $1 || $2 || coalesce($3, '') !~ '[\u0001-\u001f\u007f-\u009f]'
-$$;
 
 CREATE OR REPLACE FUNCTION once_mutation_refuse_call(what text) RETURNS void
 LANGUAGE plpgsql
@@ -180,12 +172,18 @@ AS $$
 DECLARE
     found_one record;
     began timestamptz := clock_timestamp();
+    turns integer := 0;
 BEGIN
     LOOP
+        -- Once or twice, unless something is met that cannot be seen from here, because of a policy.
+        turns := turns + 1;
+        IF turns > 3 AND once_mutation_left(lock_ms, began) = 0 THEN
+            PERFORM once_mutation_refuse_progress('what has this request cannot be seen from here');
+        END IF;
         PERFORM set_config('lock_timeout',
             greatest(once_mutation_left(lock_ms, began), 1)::text, true);
         SELECT m.created_at, m.method, m.fingerprint, m.outcome, m.xmin INTO found_one
-        FROM once_mutations m WHERE m.user_id = $1 AND m.request_id = $2;
+        FROM once_mutations m WHERE m.user_id = $1 COLLATE "C" AND m.request_id = $2 COLLATE "C";
         IF NOT FOUND THEN
             INSERT INTO once_mutations (user_id, request_id, created_at, method, fingerprint, attempt)
             VALUES ($1, $2, clock_timestamp(), nullif($3, ''), nullif($4, ''), $6)
@@ -194,7 +192,8 @@ BEGIN
             UPDATE once_mutations m
             SET created_at = clock_timestamp(), method = nullif($3, ''),
                 fingerprint = nullif($4, ''), attempt = $6, outcome = NULL
-            WHERE m.user_id = $1 AND m.request_id = $2 AND m.created_at = found_one.created_at;
+            WHERE m.user_id = $1 COLLATE "C" AND m.request_id = $2 COLLATE "C"
+                AND m.created_at = found_one.created_at;
         ELSE
             EXIT;
         END IF;
@@ -202,7 +201,7 @@ BEGIN
             RETURN;
         END IF;
     END LOOP;
-    IF found_one.method IS DISTINCT FROM nullif($3, '')
+    IF found_one.method IS DISTINCT FROM nullif($3 COLLATE "C", '')
         OR found_one.fingerprint IS DISTINCT FROM nullif($4, '') THEN
         RAISE EXCEPTION USING ERRCODE = 'ON002',
             MESSAGE = 'mismatch: this request was used with another method or fingerprint',
@@ -213,7 +212,8 @@ BEGIN
     END IF;
     RAISE EXCEPTION USING ERRCODE = 'ON001',
         MESSAGE = 'already_done: a transaction with this request was committed',
-        DETAIL = coalesce('outcome=\x' || encode(found_one.outcome, 'hex'), 'It has left no outcome.'),
+        DETAIL = coalesce(E'outcome=\\x' || encode(found_one.outcome, 'hex'),
+            'It has left no outcome.'),
         HINT = 'Roll back and do not retry: read what it did.';
 EXCEPTION WHEN lock_not_available OR deadlock_detected OR serialization_failure THEN
     PERFORM once_mutation_refuse_progress('another transaction has just had this request');
@@ -222,22 +222,40 @@ END $$;
 -- ---- for callers ----------------------------------------------------------------------------------
 
 -- What each transaction calls. Here, and here alone, the schema is written out instead of being set for the
--- call: that would be a third of what it costs.
+-- call: that would be a third of what it costs. Control characters have names of 0x80 to 0x9f only in some
+-- encodings; in others these are letters, or parts of them.
 DO $install$
+DECLARE
+    controls text := CASE WHEN getdatabaseencoding() ~ '^(UTF8|LATIN|ISO)'
+        THEN E'[\\u0001-\\u001f\\u007f-\\u009f]' ELSE E'[\\u0001-\\u001f\\u007f]' END;
 BEGIN
     EXECUTE format($create$
+
+CREATE OR REPLACE FUNCTION once_mutation_valid(
+    user_id text, request_id text, method text, fingerprint bytea) RETURNS boolean
+LANGUAGE sql IMMUTABLE
+AS $body$
+    SELECT $1 <> '' AND octet_length($1) <= 256 AND $2 <> '' AND octet_length($2) <= 256
+        AND coalesce(octet_length($3) <= 128, true) AND coalesce(octet_length($4) <= 64, true)
+        AND ($1 || $2 || coalesce($3, '')) COLLATE "C" !~ %3$L
+$body$;
 
 -- The name of a lock: of a request, in this schema.
 CREATE OR REPLACE FUNCTION once_mutation_lock(user_id text, request_id text) RETURNS bigint
 LANGUAGE sql IMMUTABLE
-AS $body$ SELECT hashtextextended($1, hashtextextended($2, %2$L::regclass::oid::bigint)) $body$;
+AS $body$
+    SELECT hashtextextended($1 COLLATE "C",
+        hashtextextended($2 COLLATE "C", %2$L::regclass::oid::bigint))
+$body$;
 
 -- The first statement of the transaction. Returns: this transaction is the one.
 --
 -- The INSERT may meet a batch or a sweep that is undecided, so it has a time limit and a handler: for
 -- itself alone, because a lock that is taken inside would have to be handed on. The limit is that of the
--- default, and ends with the call; another one costs who asks for it. An INSERT that is not ready for a
--- conflict would be cheaper by a tenth, and a duplicate would leave a dead row and use up a transaction id.
+-- default, and ends with the call; another one costs who asks for it, as all that most do not say: each
+-- function that is called here is set up anew in each transaction, which is much of what this costs. An
+-- INSERT that is not ready for a conflict would be cheaper by a tenth, and a duplicate would leave a dead
+-- row and use up a transaction id.
 CREATE OR REPLACE FUNCTION once_mutation_begin(
     user_id text, request_id text, method text DEFAULT NULL, fingerprint bytea DEFAULT NULL,
     lock_ms integer DEFAULT 1000, attempt bytea DEFAULT NULL)
@@ -247,17 +265,23 @@ AS $body$
 DECLARE
     began timestamptz := clock_timestamp();
 BEGIN
-    IF (%1$I.once_mutation_valid($1, $2, $3, $4) AND lock_ms BETWEEN 0 AND 600000
-        AND coalesce(octet_length(attempt) <= 64, true)) IS NOT TRUE
-    THEN
-        PERFORM %1$I.once_mutation_refuse_call('once_mutation_begin()');
+    IF fingerprint IS NOT NULL OR attempt IS NOT NULL OR lock_ms IS DISTINCT FROM 1000 THEN
+        IF (coalesce(octet_length(fingerprint) <= 64, true) AND coalesce(octet_length(attempt) <= 64, true)
+            AND lock_ms BETWEEN 0 AND 600000) IS NOT TRUE
+        THEN
+            PERFORM %1$I.once_mutation_refuse_call('once_mutation_begin()');
+        END IF;
+        PERFORM set_config('lock_timeout', greatest(lock_ms, 1)::text, true);
     END IF;
-    IF NOT pg_try_advisory_xact_lock(%1$I.once_mutation_lock($1, $2)) THEN
+    IF (%1$I.once_mutation_valid($1, $2, $3, NULL)
+        AND pg_try_advisory_xact_lock(%1$I.once_mutation_lock($1, $2))) IS NOT TRUE
+    THEN
+        IF %1$I.once_mutation_valid($1, $2, $3, NULL) IS NOT TRUE THEN
+            PERFORM %1$I.once_mutation_refuse_call('once_mutation_begin()');
+        END IF;
         PERFORM %1$I.once_mutation_wait($1, $2, lock_ms);
         lock_ms := %1$I.once_mutation_left(lock_ms, began);
         began := clock_timestamp();
-    END IF;
-    IF lock_ms <> 1000 THEN
         PERFORM set_config('lock_timeout', greatest(lock_ms, 1)::text, true);
     END IF;
     BEGIN
@@ -310,13 +334,14 @@ BEGIN
         PERFORM %1$I.once_mutation_refuse_call('an outcome of ' || octet_length(outcome) || ' bytes');
     END IF;
     UPDATE %1$I.once_mutations m SET outcome = $3
-    WHERE m.user_id = $1 AND m.request_id = $2 AND %1$I.once_mutation_is_ours(m.xmin);
+    WHERE m.user_id = $1 COLLATE "C" AND m.request_id = $2 COLLATE "C"
+        AND %1$I.once_mutation_is_ours(m.xmin);
     IF NOT FOUND THEN
         PERFORM %1$I.once_mutation_refuse_call('this transaction has not begun this request');
     END IF;
 END $body$;
 
-    $create$, current_schema(), format('%I.once_mutations', current_schema()));
+    $create$, current_schema(), format('%I.once_mutations', current_schema()), controls);
 END $install$;
 
 -- Many at once, in one statement: the numbers, from 1, of those that are new. Of two that are the same
@@ -359,7 +384,8 @@ BEGIN
     INTO invalid, known
     FROM unnest(user_ids, request_ids, methods, fingerprints) AS a (u, r, m, f)
     LEFT JOIN LATERAL (
-        SELECT true AS one FROM once_mutations WHERE user_id = u AND request_id = r OFFSET 0
+        SELECT true AS one FROM once_mutations
+        WHERE user_id = u COLLATE "C" AND request_id = r COLLATE "C" OFFSET 0
     ) AS there ON true;
     IF invalid THEN
         PERFORM once_mutation_refuse_call('once_mutation_begin_many()');
@@ -408,13 +434,31 @@ CREATE OR REPLACE FUNCTION once_mutation_look(
     user_id text, request_id text, lock_ms integer DEFAULT 1000)
 RETURNS TABLE (created_at timestamptz, method text, fingerprint bytea, attempt bytea, outcome bytea)
 LANGUAGE plpgsql SET search_path FROM CURRENT
+SET lock_timeout = 1000
 AS $$
+DECLARE
+    began timestamptz := clock_timestamp();
 BEGIN
+    IF (once_mutation_valid($1, $2, NULL, NULL) AND lock_ms BETWEEN 0 AND 600000) IS NOT TRUE THEN
+        PERFORM once_mutation_refuse_call('once_mutation_look()');
+    END IF;
     PERFORM once_mutation_wait($1, $2, $3);
+    PERFORM set_config('lock_timeout',
+        greatest(once_mutation_left(lock_ms, began), 1)::text, true);
     RETURN QUERY
     SELECT m.created_at, m.method, m.fingerprint, m.attempt, m.outcome FROM once_mutations m
-    WHERE m.user_id = $1 AND m.request_id = $2
+    WHERE m.user_id = $1 COLLATE "C" AND m.request_id = $2 COLLATE "C"
         AND m.created_at + once_mutation_ttl() > clock_timestamp();
+    -- A snapshot may be older than the marker: only an INSERT meets what it does not show. It is undone.
+    IF NOT FOUND AND current_setting('transaction_isolation') IN ('repeatable read', 'serializable') THEN
+        BEGIN
+            INSERT INTO once_mutations (user_id, request_id) VALUES ($1, $2) ON CONFLICT DO NOTHING;
+            RAISE EXCEPTION USING ERRCODE = 'ON009';
+        EXCEPTION WHEN SQLSTATE 'ON009' THEN NULL;
+        END;
+    END IF;
+EXCEPTION WHEN lock_not_available OR deadlock_detected OR serialization_failure THEN
+    PERFORM once_mutation_refuse_progress('another transaction has, or has just had, this request');
 END $$;
 
 -- ---- cleanup --------------------------------------------------------------------------------------
@@ -440,11 +484,15 @@ BEGIN
         UNION ALL
         SELECT inhrelid FROM pg_inherits WHERE inhparent = 'once_mutations'::regclass
     LOOP
-        EXECUTE format('DELETE FROM %1$s WHERE ctid = ANY (ARRAY(
-            SELECT ctid FROM %1$s WHERE created_at <= $1
-            ORDER BY created_at LIMIT $2 FOR UPDATE SKIP LOCKED))', part)
-        USING before, at_most - removed;
-        GET DIAGNOSTICS here = ROW_COUNT;
+        BEGIN
+            EXECUTE format('DELETE FROM %1$s WHERE ctid = ANY (ARRAY(
+                SELECT ctid FROM %1$s WHERE created_at <= $1
+                ORDER BY created_at LIMIT $2 FOR UPDATE SKIP LOCKED))', part)
+            USING before, at_most - removed;
+            GET DIAGNOSTICS here = ROW_COUNT;
+        EXCEPTION WHEN serialization_failure THEN
+            here := 0; -- somebody else had them since the snapshot: left to the next sweep
+        END;
         removed := removed + here;
         EXIT WHEN removed >= at_most;
     END LOOP;
