@@ -357,10 +357,11 @@ typedef int once_mutation_fn(void *ctx, struct once_db db, struct once_bytes *re
  *   IN_PROGRESS   somebody is on it; in_database says who knows. Safe to retry
  *   MISMATCH      the request was used for something else: do not retry
  *   CLAIMED       fn failed, or the transaction did: rolled back, nothing has happened, error says why
- * An empty request is an internal mutation, that pays for nothing: BEGIN, fn, COMMIT. `o` may be NULL:
- * without a replay cache. A COMMIT whose answer was lost is looked up, on a connection that PQreset()
- * opens again: ONCE_EUNAVAILABLE: it did not happen; ONCE_EAMBIGUOUS: that could not be found out, or not
- * any more, because fn took longer than a marker counts. */
+ * The connection has no transaction, query, COPY or pipeline under way. An empty request is an
+ * internal mutation, that pays for nothing: BEGIN, fn, COMMIT. `o` may be NULL: without a replay
+ * cache. A COMMIT whose answer was lost is looked up, on a connection that PQreset() opens again:
+ * ONCE_EUNAVAILABLE: it did not happen; ONCE_EAMBIGUOUS: that could not be found out, or not any
+ * more, because fn took longer than a marker counts. */
 ONCE_API int once_mutate(struct once *o, struct once_db db, const struct once_mutation *in,
                          once_mutation_fn *fn, void *ctx,
                          struct once_mutation_answer *ret_answer);

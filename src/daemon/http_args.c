@@ -236,7 +236,8 @@ static int take_node(const struct member *m, struct http_input *in, const struct
     case MEMBER_TOKEN:
         return take_token(m, in, j, n, at, reterr);
     case MEMBER_BEGUN:
-        return is_empty_string(j, n) ? 0 : take_token(m, in, j, n, at, reterr);
+        if (is_empty_string(j, n)) return 0;
+        __attribute__((fallthrough));
     case MEMBER_OWN:
         return set_own(m, n->kind == JSON_KIND_STRING ? string_of(in, j, n) : bytes_str(""), at,
                        reterr);

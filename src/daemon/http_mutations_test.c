@@ -176,6 +176,8 @@ Test(http_mutations, what_is_wrong_is_said)
         { "complete", "{" WHO ",\"response\":\"x\"}", "400", "token is missing" },
         { "complete", "{" WHO ",\"token\":\"\"}", "400", "response is missing" },
         { "abort", "{" WHO ",\"token\":\"12\"}", "400", "token wants" },
+        { "abort", "{" WHO ",\"token\":\"00000000000000000000000000000000\"}", "400",
+          "token wants" },
     };
     struct scene s = { 0 };
     scene_open(&s);

@@ -229,7 +229,7 @@ static void coord_complete(struct mutate *m, struct bytes response)
     if (!token_is_set(&m->token)) return;
     /* The marker's time is over, or what was committed may not be there after a crash, of which no epoch
      * tells: let the database say. */
-    if (left_ms <= 0 || !m->found.epoch[0]) {
+    if (left_ms <= 0 || !m->found.epoch[0] || m->found.not_flushed) {
         coord_abort(m);
         return;
     }
@@ -311,6 +311,7 @@ static enum fate find_out(struct mutate *m, struct once_mutation_answer *ret, in
     if (!found_out(m)) {
         err_set(&m->err, ERR_AMBIGUOUS, "the answer of COMMIT was lost: look at the state");
         *ret_code = answer_fail(ret, &m->err); /* coord's lease lapses */
+        m->class->rollback(m->db);             /* what is left, if anything is */
         return ANSWERED;
     }
     if (m->found.outcome == OUTCOME_OK) return COMMITTED;
@@ -328,7 +329,7 @@ static enum fate commit_lost(struct mutate *m, struct once_mutation_answer *ret,
     if (fate != ROLLED_BACK) return fate;
     coord_abort(m);
     err_set(&m->err, ERR_UNAVAILABLE,
-            "COMMIT got no answer, and was not carried out: nothing happened");
+            "COMMIT got no definite answer, and was not carried out: nothing happened");
     *ret_code = answer_fail(ret, &m->err);
     return ANSWERED;
 }
@@ -366,30 +367,40 @@ static enum fate not_open(struct mutate *m, struct once_mutation_answer *ret, in
     if (fate == ROLLED_BACK)
         err_set(&m->err, ERR_INVALID,
                 failed ? "the transaction has failed: rolled back"
-                       : "the function has rolled back by itself");
+                       : "the function has rolled back by itself, or has left a query or a "
+                         "pipeline under way");
     return fate;
 }
 
-/* fn says that it failed. It may have committed all the same, which it must not do, and nobody else would
- * tell the caller. */
-static enum fate fn_failed(struct mutate *m, int said, struct once_mutation_answer *ret,
-                           int *ret_code)
+/* fn has ended the transaction of the marker, which it must not do, and then failed, or done something in
+ * another one, which is rolled back. Nobody else would tell the caller if the first was committed. */
+static enum fate astray(struct mutate *m, struct once_mutation_answer *ret, int *ret_code)
 {
-    bool ended = !m->class->is_open(m->db) && !m->class->has_failed(m->db);
-    enum fate fate = ended && !m->internal ? find_out(m, ret, ret_code) : ROLLED_BACK;
-    err_set(&m->err, ERR_CANCELED, "the function returned %d: rolled back", said);
+    struct err why = m->err;
+    m->class->rollback(m->db);
+    enum fate fate = find_out(m, ret, ret_code);
+    m->err = why;
     if (fate != COMMITTED) return fate;
     coord_abort(m);
     *ret_code = answer(m, OUTCOME_ALREADY_DONE, true, ret);
     return ANSWERED;
 }
 
+static enum fate fn_failed(struct mutate *m, int said, struct once_mutation_answer *ret,
+                           int *ret_code)
+{
+    bool ended = !m->class->is_open(m->db) && !m->class->has_failed(m->db);
+    err_set(&m->err, ERR_CANCELED, "the function returned %d: rolled back", said);
+    return ended && !m->internal ? astray(m, ret, ret_code) : ROLLED_BACK;
+}
+
 /* What duplicates are told, if it fits, and COMMIT. */
 static int leave(struct mutate *m, struct once_bytes response)
 {
     struct bytes outcome = api_view(response);
-    bool keep = !m->internal && outcome.len && outcome.len <= MUTATION_OUTCOME_BYTES_MAX;
-    return m->class->leave(m->db, &m->marker, keep ? &outcome : NULL, &m->err);
+    bool keep = outcome.len && outcome.len <= MUTATION_OUTCOME_BYTES_MAX;
+    return m->class->leave(m->db, &m->marker, m->internal, keep ? &outcome : NULL, &m->found,
+                           &m->err);
 }
 
 static enum fate carry_out(struct mutate *m, once_mutation_fn *fn, void *ctx,
@@ -407,6 +418,7 @@ static enum fate carry_out(struct mutate *m, once_mutation_fn *fn, void *ctx,
     if (!m->class->is_open(m->db)) return not_open(m, ret, ret_code);
     r = leave(m, response);
     if (r == ERR_AMBIGUOUS) return commit_lost(m, ret, ret_code);
+    if (m->found.astray) return astray(m, ret, ret_code);
     return r ? ROLLED_BACK : COMMITTED;
 }
 

@@ -159,6 +159,20 @@ Test(mutate, a_function_that_commits_and_says_that_it_failed_is_found_out)
     cr_assert_eq(w.ran, 1);
 }
 
+/* What it does in a transaction of its own has no marker, and is not committed. */
+Test(mutate, a_function_that_begins_another_transaction_is_found_out)
+{
+    struct once_mutation undone = of("r"), done = of("r2");
+    struct work w = { .sql = "ROLLBACK; BEGIN; INSERT INTO applied VALUES (2)",
+                      .response = "" };
+    mutates(once, &undone, &w, ONCE_CLAIMED, NULL, 0);
+    w.response = "text";
+    mutates(once, &undone, &w, ONCE_CLAIMED, NULL, 0);
+    w.sql = "COMMIT; BEGIN; INSERT INTO applied VALUES (2)";
+    mutates(once, &done, &w, ONCE_ALREADY_DONE, NULL, 1);
+    mutates(once, &done, &w, ONCE_ALREADY_DONE, NULL, 1);
+}
+
 Test(mutate, a_commit_that_power_loss_may_take_back_is_not_cached)
 {
     struct once_mutation in = of("r"), flushed = of("r2");
@@ -177,6 +191,75 @@ static void die_inside(struct work *w, const char *request)
     struct once_mutation_answer a;
     cr_assert_eq(sqlite3_open(path, &db), SQLITE_OK);
     once_mutate(NULL, (struct once_db){ .sqlite = db }, &in, apply, w, &a);
+}
+
+static int leave_insert_unfinished(void *ctx, struct once_db on,
+                                   struct once_bytes *ret_response)
+{
+    sqlite3_stmt **s = ctx;
+    cr_assert_eq(sqlite3_prepare_v2(
+                     on.sqlite, "INSERT INTO applied VALUES (1), (2) RETURNING n", -1, s, NULL),
+                 SQLITE_OK);
+    cr_assert_eq(sqlite3_step(*s), SQLITE_ROW);
+    *ret_response = once_str("done");
+    return 0;
+}
+
+Test(mutate, a_statement_that_was_not_finished_is_said_to_be_the_reason)
+{
+    struct once_mutation in = of("r");
+    struct once_mutation_answer a;
+    sqlite3_stmt *left;
+    in.lock_ms = 600000;
+    once_mutate(NULL, (struct once_db){ .sqlite = db }, &in, leave_insert_unfinished, &left,
+                &a);
+    cr_assert(a.outcome == ONCE_CLAIMED && strstr(a.error.text, "finalized"), "%s",
+              a.error.text);
+    cr_assert_eq(count("SELECT count(*) FROM applied"), 0);
+    sqlite3_finalize(left);
+}
+
+static int steps, stop_at;
+
+static int interrupt(void *ctx)
+{
+    (void)ctx;
+    return ++steps == stop_at;
+}
+
+static int apply_undisturbed(void *ctx, struct once_db on, struct once_bytes *ret_response)
+{
+    struct work *w = ctx;
+    w->ran++;
+    sqlite3_progress_handler(on.sqlite, 0, NULL, NULL);
+    sql(on.sqlite, "INSERT INTO applied VALUES (1)");
+    sqlite3_progress_handler(on.sqlite, 1, interrupt, NULL);
+    *ret_response = once_str("done");
+    return 0;
+}
+
+/* At each step of SQLite's machine, once; what fn does is left alone. */
+Test(mutate, interrupted_anywhere_it_is_told_what_happened)
+{
+    int applied = 0;
+    do {
+        struct work w = { 0 };
+        struct once_mutation_answer a;
+        char request[16];
+        snprintf(request, sizeof request, "r%d", ++stop_at);
+        struct once_mutation in = of(request);
+        steps = 0;
+        sqlite3_progress_handler(db, 1, interrupt, NULL);
+        int r =
+            once_mutate(NULL, (struct once_db){ .sqlite = db }, &in, apply_undisturbed, &w, &a);
+        sqlite3_progress_handler(db, 0, NULL, NULL);
+        applied += r == 0 && a.outcome == ONCE_OK;
+        cr_assert_eq(count("SELECT count(*) FROM applied"), applied, "%d: %d %s", stop_at, r,
+                     a.error.text);
+        cr_assert(sqlite3_get_autocommit(db), "the transaction was left open");
+        once_mutation_answer_clear(&a);
+    } while (steps >= stop_at);
+    cr_assert_geq(stop_at, 50);
 }
 
 /* In a process of its own, with a connection of its own. */

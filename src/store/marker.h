@@ -41,6 +41,9 @@ struct marker_found {
     int64_t ttl_ms; /* CLAIMED: how long the marker counts */
     /* CLAIMED: of the database; "": what is committed may be taken back by a crash */
     char epoch[MUTATION_EPOCH_BYTES_MAX + 1];
+    bool not_flushed; /* by leave(): it is so by now, or nobody knows */
+    bool astray;      /* by leave(): this is another transaction than that of the marker */
+    bool reopened;    /* by look(): what was set in the session is lost */
 };
 
 struct marker_class {
@@ -57,10 +60,11 @@ struct marker_class {
      * open before: that is an error, and it stays as it is. */
     int (*enter)(struct marker_db db, struct marker *m, bool bare, struct marker_found *ret,
                  struct err *reterr);
-    /* The outcome into the marker, unless it is NULL, and COMMIT. 0: committed. ERR_AMBIGUOUS: nobody
-     * knows. Any other error: nothing is committed. */
-    int (*leave)(struct marker_db db, struct marker *m, const struct bytes *outcome,
-                 struct err *reterr);
+    /* The outcome into the marker (NULL: what is there stays), and COMMIT: never of a transaction without
+     * the marker, unless it is `bare`. 0: committed. ERR_AMBIGUOUS: nobody knows. Any other error: nothing
+     * is committed here. `found` is what CLAIMED came with. */
+    int (*leave)(struct marker_db db, struct marker *m, bool bare, const struct bytes *outcome,
+                 struct marker_found *found, struct err *reterr);
     void (*rollback)(struct marker_db db);
     /* The marker alone, in a transaction of the caller's own. */
     int (*begin)(struct marker_db db, struct marker *m, struct marker_found *ret,
@@ -72,7 +76,8 @@ struct marker_class {
     int (*epoch)(struct marker_db db, char *ret, struct err *reterr);
     /* After an ambiguous COMMIT, on a connection that is opened again if need be: OK: it counted;
      * ABSENT: it did not; ALREADY_DONE, MISMATCH: it did not, somebody else's did; IN_PROGRESS: still
-     * undecided. */
+     * undecided. `ret` is what CLAIMED came with. ERR_UNSUPPORTED: other markers are met there than those
+     * that were written to, which say nothing. */
     int (*look)(struct marker_db db, const struct marker *m, struct marker_found *ret,
                 struct err *reterr);
 };

@@ -17,8 +17,12 @@
 /* READ WRITE: never on a standby, which may not have what was committed. */
 #define BEGIN_SQL "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
 
+#define FLUSHED "current_setting('synchronous_commit')"
+#define TEXT(number) "convert_from($" #number ", 'UTF8')"
+#define REQUEST TEXT(1) ", " TEXT(2)
+
 /* As PostgreSQL numbers its types. */
-enum { BYTEA = 17, INTEGER = 23, TEXT = 25 };
+enum { BYTEA = 17, INTEGER = 23 };
 enum { PARAMS_MAX = 6, LOOK_LOCK_MS_MAX = 1000, RESULTS_MAX = 16 };
 
 struct params {
@@ -26,7 +30,6 @@ struct params {
     Oid types[PARAMS_MAX];
     const char *values[PARAMS_MAX];
     int lengths[PARAMS_MAX], formats[PARAMS_MAX];
-    char texts[2][MUTATION_NAME_BYTES_MAX + 1], method[MUTATION_METHOD_BYTES_MAX + 1];
     char lock_ms[24];
 };
 
@@ -38,13 +41,6 @@ static void add(struct params *p, Oid type, const char *value)
     p->values[p->count++] = value;
 }
 
-static void add_text(struct params *p, struct bytes text, char *room)
-{
-    memcpy(room, text.data ? (const void *)text.data : "", text.len);
-    room[text.len] = '\0';
-    add(p, TEXT, room);
-}
-
 static void add_binary(struct params *p, struct bytes content)
 {
     static const char empty[1];
@@ -53,10 +49,11 @@ static void add_binary(struct params *p, struct bytes content)
     add(p, BYTEA, content.data ? (const char *)content.data : empty);
 }
 
+/* As bytes: a client_encoding that is not UTF8 would make other names of them, which nobody else has. */
 static void add_request(struct params *p, const struct mutation *m)
 {
-    add_text(p, m->user, p->texts[0]);
-    add_text(p, m->request, p->texts[1]);
+    add_binary(p, m->user);
+    add_binary(p, m->request);
 }
 
 static void add_ms(struct params *p, int64_t ms)
@@ -85,6 +82,7 @@ static int code_of(struct pg_conn *pg, const char *state)
         return ERR_UNAVAILABLE;
     /* A standby: it cannot write, and has no position to write at, which the epoch is made of. */
     if (is_state(state, "25006") || is_state(state, "55000")) return ERR_UNAVAILABLE;
+    if (is_state(state, "0A000")) return ERR_UNAVAILABLE; /* its word for READ WRITE */
     return ERR_INVALID;
 }
 
@@ -157,7 +155,19 @@ static int refused(struct pg_conn *pg, PGresult *r, struct marker_found *ret,
 
 static bool is_open(struct marker_db db)
 {
-    return PQtransactionStatus(db.pg) == PQTRANS_INTRANS;
+    return PQtransactionStatus(db.pg) == PQTRANS_INTRANS &&
+           PQpipelineStatus(db.pg) == PQ_PIPELINE_OFF;
+}
+
+/* libpq would throw away what is under way, and end a COPY: that is the caller's to do. */
+static int check_at_rest(struct pg_conn *pg, struct err *reterr)
+{
+    if (PQpipelineStatus(pg) != PQ_PIPELINE_OFF)
+        return err_set(reterr, ERR_INVALID, "this connection is in pipeline mode");
+    if (PQtransactionStatus(pg) == PQTRANS_ACTIVE)
+        return err_set(reterr, ERR_INVALID,
+                       "a query or a COPY is under way on this connection: end it first");
+    return 0;
 }
 
 static bool has_failed(struct marker_db db)
@@ -176,7 +186,10 @@ static int run(struct pg_conn *pg, const char *sql, struct err *reterr)
 static void rollback(struct marker_db db)
 {
     struct err ignored;
-    if (PQtransactionStatus(db.pg) != PQTRANS_IDLE) run(db.pg, "ROLLBACK", &ignored);
+    if (PQpipelineStatus(db.pg) != PQ_PIPELINE_OFF)
+        PQreset(db.pg); /* nothing else can be said in it */
+    else if (PQtransactionStatus(db.pg) != PQTRANS_IDLE)
+        run(db.pg, "ROLLBACK", &ignored);
 }
 
 /* ---- two statements, one round trip ---- */
@@ -238,12 +251,13 @@ static void begin_init(struct begin *b, const struct marker *m)
     struct params *p = &b->params;
     *p = (struct params){ 0 };
     add_request(p, &m->mutation);
-    add_text(p, m->mutation.method, p->method);
+    add_binary(p, m->mutation.method);
     add_binary(p, m->mutation.fingerprint);
     add_ms(p, m->lock_ms);
     add_binary(p, bytes_of(m->attempt, sizeof m->attempt));
     b->statement =
-        (struct statement){ "SELECT once_mutation_enter($1, $2, $3, $4, $5, $6)", p };
+        (struct statement){ "SELECT once_mutation_enter(" REQUEST ", " TEXT(3) ", $4, $5, $6)",
+                            p };
 }
 
 /* A row as text: (EPOCH,TTL_MS); the epoch may be missing. */
@@ -273,6 +287,7 @@ static int begin(struct marker_db db, struct marker *m, struct marker_found *ret
                  struct err *reterr)
 {
     struct begin b;
+    if (check_at_rest(db.pg, reterr)) return reterr->code;
     if (!is_open(db))
         return err_set(reterr, ERR_INVALID,
                        "no transaction is open, or it has failed: BEGIN first");
@@ -300,10 +315,9 @@ static int enter_with_marker(struct pg_conn *pg, const struct marker *m,
 static int enter(struct marker_db db, struct marker *m, bool bare, struct marker_found *ret,
                  struct err *reterr)
 {
+    if (check_at_rest(db.pg, reterr)) return reterr->code;
     if (PQtransactionStatus(db.pg) != PQTRANS_IDLE && PQstatus(db.pg) == CONNECTION_OK)
         return err_set(reterr, ERR_INVALID, "a transaction is open on this connection already");
-    if (PQpipelineStatus(db.pg) != PQ_PIPELINE_OFF)
-        return err_set(reterr, ERR_INVALID, "this connection is in pipeline mode");
     ret->outcome = OUTCOME_CLAIMED;
     int r = bare ? run(db.pg, BEGIN_SQL, reterr) : enter_with_marker(db.pg, m, ret, reterr);
     if (r || ret->outcome != OUTCOME_CLAIMED) rollback(db);
@@ -315,23 +329,35 @@ struct finish {
     struct statement statement;
 };
 
-static void finish_init(struct finish *f, const struct marker *m, struct bytes outcome)
+static void finish_init(struct finish *f, const struct marker *m, const struct bytes *outcome)
 {
     f->params = (struct params){ 0 };
     add_request(&f->params, &m->mutation);
-    add_binary(&f->params, outcome);
-    f->statement = (struct statement){ "SELECT once_mutation_finish($1, $2, $3)", &f->params };
+    if (outcome)
+        add_binary(&f->params, *outcome);
+    else
+        add(&f->params, BYTEA, NULL);
+    f->statement = (struct statement){ "SELECT once_mutation_finish(" REQUEST ", $3), " FLUSHED,
+                                       &f->params };
 }
 
 static int finish(struct marker_db db, struct marker *m, struct bytes outcome,
                   struct err *reterr)
 {
     struct finish f;
-    finish_init(&f, m, outcome);
+    if (check_at_rest(db.pg, reterr)) return reterr->code;
+    finish_init(&f, m, &outcome);
     PGresult *r = ask(db.pg, f.statement.sql, &f.params, 0);
     if (!has_rows(r)) return fail(db.pg, r, reterr);
     PQclear(r);
     return 0;
+}
+
+/* Not about what was to be committed, but about the server, or a pooler in front of it. */
+static bool is_elsewhere(const char *state)
+{
+    return is_state(state, "08") || is_state(state, "53") || is_state(state, "57") ||
+           is_state(state, "58") || is_state(state, "XX");
 }
 
 /* Of COMMIT; takes the result. "ROLLBACK" is what one of a transaction says that has failed before. */
@@ -340,7 +366,7 @@ static int ended(struct pg_conn *pg, PGresult *r, struct err *reterr)
     const char *state = PQresultErrorField(r, PG_DIAG_SQLSTATE);
     bool done = PQresultStatus(r) == PGRES_COMMAND_OK;
     bool undone = done && strcmp(PQcmdStatus(r), "COMMIT") != 0;
-    bool lost = !done && (PQstatus(pg) != CONNECTION_OK || !state || is_state(state, "57"));
+    bool lost = !done && (PQstatus(pg) != CONNECTION_OK || !state || is_elsewhere(state));
     if (done) PQclear(r);
     if (undone) return err_set(reterr, ERR_INVALID, "the transaction had failed before");
     if (done) return 0;
@@ -348,21 +374,30 @@ static int ended(struct pg_conn *pg, PGresult *r, struct err *reterr)
     return reterr->code = lost ? ERR_AMBIGUOUS : code;
 }
 
-static int leave(struct marker_db db, struct marker *m, const struct bytes *outcome,
-                 struct err *reterr)
+/* The setting as it is at COMMIT, in the last column: the function may have changed it. */
+static void take_flushed(const PGresult *r, struct marker_found *found)
+{
+    found->not_flushed = !has_rows(r) || strcmp(PQgetvalue(r, 0, PQnfields(r) - 1), "off") == 0;
+}
+
+static int leave(struct marker_db db, struct marker *m, bool bare, const struct bytes *outcome,
+                 struct marker_found *found, struct err *reterr)
 {
     struct finish f;
     PGresult *r[2];
-    if (!outcome) return ended(db.pg, PQexec(db.pg, "COMMIT"), reterr);
-    finish_init(&f, m, *outcome);
+    if (bare) return ended(db.pg, PQexec(db.pg, "COMMIT"), reterr);
+    finish_init(&f, m, outcome);
     ask_both(db.pg, (struct statement[]){ f.statement, { "COMMIT", &no_params } }, r);
     bool skipped = PQresultStatus(r[1]) == PGRES_PIPELINE_ABORTED;
+    take_flushed(r[0], found);
+    found->astray = skipped && is_state(PQresultErrorField(r[0], PG_DIAG_SQLSTATE), "ON004");
     PQclear(r[skipped]);
     return skipped ? fail(db.pg, r[0], reterr) : ended(db.pg, r[1], reterr);
 }
 
 static int epoch(struct marker_db db, char *ret, struct err *reterr)
 {
+    if (check_at_rest(db.pg, reterr)) return reterr->code;
     PGresult *r = PQexec(db.pg, "SELECT once_mutation_epoch()");
     if (!has_rows(r)) return fail(db.pg, r, reterr);
     snprintf(ret, MUTATION_EPOCH_BYTES_MAX + 1, "%s", PQgetvalue(r, 0, 0));
@@ -377,15 +412,37 @@ static struct bytes cell(const PGresult *r, int column)
     return bytes_of(PQgetvalue(r, 0, column), (size_t)PQgetlength(r, 0, column));
 }
 
-static void judge(const PGresult *r, const struct marker *m, struct marker_found *ret)
+enum { LOOK_ATTEMPT, LOOK_METHOD, LOOK_FINGERPRINT, LOOK_OUTCOME, LOOK_EPOCH, LOOK_FOUND };
+
+/* Behind the timeline, which a failover changes: the table, and its installation. */
+static struct bytes table_of(struct bytes epoch)
 {
+    const uint8_t *at = epoch.len ? memchr(epoch.data, '-', epoch.len) : NULL;
+    return at ? bytes_of(at, (size_t)(epoch.data + epoch.len - at)) : bytes_of(NULL, 0);
+}
+
+/* Who opens a connection again may find other markers by the same name, if the search_path was set on it. */
+static bool is_same_table(struct bytes now, const struct marker_found *before)
+{
+    struct bytes then = bytes_str(before->epoch);
+    return then.len ? bytes_eq(table_of(now), table_of(then)) : !before->reopened;
+}
+
+static int judge(const PGresult *r, const struct marker *m, struct marker_found *ret,
+                 struct err *reterr)
+{
+    bool there = !PQgetisnull(r, 0, LOOK_FOUND);
+    ret->outcome = OUTCOME_OK; /* nobody else has these bytes */
+    if (there && bytes_eq(cell(r, LOOK_ATTEMPT), bytes_of(m->attempt, sizeof m->attempt)))
+        return 0;
+    if (!is_same_table(cell(r, LOOK_EPOCH), ret))
+        return err_set(reterr, ERR_UNSUPPORTED, "PostgreSQL: other markers, by search_path");
     ret->outcome = OUTCOME_ABSENT;
-    if (PQntuples(r) == 0) return;
-    ret->outcome = OUTCOME_OK;
-    if (bytes_eq(cell(r, 0), bytes_of(m->attempt, sizeof m->attempt))) return;
-    ret->outcome = marker_judge(&m->mutation, cell(r, 1), cell(r, 2));
-    bool kept = ret->outcome == OUTCOME_ALREADY_DONE && !PQgetisnull(r, 0, 3);
-    if (kept) ret->kept = blob_new(cell(r, 3));
+    if (!there) return 0;
+    ret->outcome = marker_judge(&m->mutation, cell(r, LOOK_METHOD), cell(r, LOOK_FINGERPRINT));
+    bool kept = ret->outcome == OUTCOME_ALREADY_DONE && !PQgetisnull(r, 0, LOOK_OUTCOME);
+    if (kept) ret->kept = blob_new(cell(r, LOOK_OUTCOME));
+    return 0;
 }
 
 static int look_inside(struct pg_conn *pg, const struct marker *m, struct marker_found *ret,
@@ -395,19 +452,23 @@ static int look_inside(struct pg_conn *pg, const struct marker *m, struct marker
     add_request(&p, &m->mutation);
     add_ms(&p, m->lock_ms < LOOK_LOCK_MS_MAX ? m->lock_ms : LOOK_LOCK_MS_MAX);
     PGresult *r = ask(pg,
-                      "SELECT attempt, method, fingerprint, outcome"
-                      " FROM once_mutation_look($1, $2, $3)",
+                      "SELECT attempt, convert_to(method, 'UTF8'), fingerprint, outcome, epoch,"
+                      " created_at FROM once_mutation_epoch() AS epoch"
+                      " LEFT JOIN once_mutation_look(" REQUEST ", $3) ON true",
                       &p, 1);
     if (!has_rows(r)) return refused(pg, r, ret, reterr);
-    judge(r, m, ret);
+    int code = judge(r, m, ret, reterr);
     PQclear(r);
-    return 0;
+    return code;
 }
 
 static int look(struct marker_db db, const struct marker *m, struct marker_found *ret,
                 struct err *reterr)
 {
-    if (PQstatus(db.pg) != CONNECTION_OK) PQreset(db.pg);
+    if (PQstatus(db.pg) != CONNECTION_OK || PQpipelineStatus(db.pg) != PQ_PIPELINE_OFF) {
+        PQreset(db.pg);
+        ret->reopened = true;
+    }
     rollback(db); /* of an earlier look */
     int r = run(db.pg, BEGIN_SQL, reterr);
     if (!r) r = look_inside(db.pg, m, ret, reterr);

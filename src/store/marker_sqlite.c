@@ -28,7 +28,7 @@
     " WHERE user_id = ?1 AND request_id = ?2"
 #define OURS " WHERE user_id = ?1 AND request_id = ?2 AND substr(attempt, 1, 8) = ?3"
 #define OURS_SQL "SELECT 1 FROM once_mutations" OURS
-#define FINISH_SQL "UPDATE once_mutations SET outcome = ?4" OURS
+#define FINISH_SQL "UPDATE once_mutations SET outcome = coalesce(?4, outcome)" OURS
 #define SESSION "once_mutation_session"
 
 enum { PAUSE_US_FIRST = 500, PAUSE_US_MAX = 20000, SESSION_BYTES = 4, OWN_BYTES = 8 };
@@ -70,7 +70,10 @@ static void bind(sqlite3_stmt *s, int at, struct bytes content, bool text)
 
 static struct bytes column(sqlite3_stmt *s, int at)
 {
-    return bytes_of(sqlite3_column_blob(s, at), (size_t)sqlite3_column_bytes(s, at));
+    /* Text becomes UTF-8 first, where the file has it as UTF-16; the other way round it would move. */
+    bool text = sqlite3_column_type(s, at) == SQLITE_TEXT;
+    const void *data = text ? sqlite3_column_text(s, at) : sqlite3_column_blob(s, at);
+    return bytes_of(data, (size_t)sqlite3_column_bytes(s, at));
 }
 
 /* NULL: it cannot be prepared, and that is told. */
@@ -142,14 +145,31 @@ static void rollback(struct marker_db db)
     sqlite3_reset(db.undo);
 }
 
-/* An error of the disk says nothing about what is on it: look() does. */
+/* COMMIT would be SQLITE_BUSY, for as long as it is asked. */
+static bool is_writing(struct sqlite3 *db)
+{
+    sqlite3_stmt *s = sqlite3_next_stmt(db, NULL);
+    while (s && (!sqlite3_stmt_busy(s) || sqlite3_stmt_readonly(s)))
+        s = sqlite3_next_stmt(db, s);
+    return s != NULL;
+}
+
+/* An error of the disk says nothing about what is on it: look() does. Nor does another one that leaves no
+ * transaction: an interrupt by a progress handler is also heard after it is committed. A hook that
+ * refuses it is definite. */
 static int commit(struct marker_db db, int64_t lock_ms, struct err *reterr)
 {
+    if (is_writing(db.sqlite)) {
+        rollback(db);
+        return err_set(reterr, ERR_INVALID,
+                       "SQLite: a statement that writes was not reset or finalized");
+    }
     int code = run_patiently(db.sqlite, "COMMIT", lock_ms);
     if (code == SQLITE_OK) return 0;
     int kind = code & 0xff;
     fail(db.sqlite, reterr);
-    if (kind == SQLITE_IOERR || kind == SQLITE_FULL || kind == SQLITE_CORRUPT)
+    bool ended = !is_open(db) && kind != SQLITE_CONSTRAINT;
+    if (ended || kind == SQLITE_IOERR || kind == SQLITE_FULL || kind == SQLITE_CORRUPT)
         reterr->code = ERR_AMBIGUOUS;
     rollback(db);
     return reterr->code;
@@ -264,7 +284,8 @@ static int begin(struct marker_db db, struct marker *m, struct marker_found *ret
         const char *epoch = (const char *)sqlite3_column_text(s, 0);
         snprintf(ret->epoch, sizeof ret->epoch, "%s", epoch ? epoch : "");
         ret->ttl_ms = sqlite3_column_int64(s, 1);
-        code = sqlite3_step(s);
+        /* An interrupt that comes here has rolled back all of the transaction. */
+        if (sqlite3_step(s) != SQLITE_DONE) r = fail(db.sqlite, reterr);
     } else if (is_busy(code)) {
         ret->outcome = OUTCOME_IN_PROGRESS;
     } else if (code == SQLITE_DONE) {
@@ -281,14 +302,15 @@ static int begin(struct marker_db db, struct marker *m, struct marker_found *ret
     return r;
 }
 
-static int finish(struct marker_db db, struct marker *m, struct bytes outcome,
-                  struct err *reterr)
+static int finish_with(struct marker_db db, struct marker *m, const struct bytes *outcome,
+                       struct err *reterr)
 {
     if (own(db, m, reterr)) return reterr->code;
     sqlite3_stmt *s = prepare_ours(db.sqlite, FINISH_SQL, m, reterr);
     if (!s) return reterr->code;
-    sqlite3_bind_blob(s, 4, outcome.data ? (const void *)outcome.data : "", (int)outcome.len,
-                      SQLITE_STATIC);
+    if (outcome)
+        sqlite3_bind_blob(s, 4, outcome->data ? (const void *)outcome->data : "",
+                          (int)outcome->len, SQLITE_STATIC);
     int code = is_open(db) ? sqlite3_step(s) : SQLITE_DONE, r = 0;
     bool changed = is_open(db) && sqlite3_changes(db.sqlite) == 1;
     if (code != SQLITE_DONE)
@@ -297,6 +319,12 @@ static int finish(struct marker_db db, struct marker *m, struct bytes outcome,
         r = err_set(reterr, ERR_INVALID, "this transaction has not begun this request");
     sqlite3_finalize(s);
     return r;
+}
+
+static int finish(struct marker_db db, struct marker *m, struct bytes outcome,
+                  struct err *reterr)
+{
+    return finish_with(db, m, &outcome, reterr);
 }
 
 /* ---- the whole transaction ---- */
@@ -312,10 +340,12 @@ static int enter(struct marker_db db, struct marker *m, bool bare, struct marker
     return r;
 }
 
-static int leave(struct marker_db db, struct marker *m, const struct bytes *outcome,
-                 struct err *reterr)
+static int leave(struct marker_db db, struct marker *m, bool bare, const struct bytes *outcome,
+                 struct marker_found *found, struct err *reterr)
 {
-    int r = outcome ? finish(db, m, *outcome, reterr) : 0;
+    int r = bare ? 0 : finish_with(db, m, outcome, reterr);
+    found->astray =
+        r != 0; /* not_flushed stays: SQLite changes nothing of that inside a transaction */
     return r ? r : commit(db, m->lock_ms, reterr);
 }
 

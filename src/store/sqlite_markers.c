@@ -56,8 +56,8 @@ static int found_read(sqlite3 *db, struct found *ret_found, struct err *reterr)
 
 /* ---- sweeping ---- */
 
-static const char oldest_sql[] = "SELECT min(created_at_ms) FROM once_mutations"
-                                 " WHERE created_at_ms <= ?1";
+static const char oldest_sql[] = "SELECT created_at_ms FROM once_mutations"
+                                 " WHERE created_at_ms <= ?1 ORDER BY created_at_ms LIMIT 1";
 static const char sweep_sql[] = "DELETE FROM once_mutations WHERE (user_id, request_id) IN"
                                 " (SELECT user_id, request_id FROM once_mutations"
                                 " WHERE created_at_ms <= ?1 ORDER BY created_at_ms LIMIT ?2)";
@@ -87,8 +87,8 @@ static int sweep(struct sqlite *s, sqlite3 *db, int64_t ttl_ms, struct op *op,
     int r = ask(db, oldest_sql, in, oldest, reterr);
     if (r < 0) return r;
     op->markers = (struct marker_stats){ .installed = true, .ttl_ms = ttl_ms };
-    if (oldest[0]) op->markers.oldest_ms = before_ms - oldest[0];
-    if (!in[1] || !oldest[0]) return 0;
+    if (r) op->markers.oldest_ms = before_ms - oldest[0];
+    if (!in[1] || !r) return 0;
     r = ask(db, sweep_sql, in, NULL, reterr);
     if (r < 0) return r;
     op->count = (size_t)sqlite3_changes(db);

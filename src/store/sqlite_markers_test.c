@@ -209,7 +209,7 @@ Test(sqlite_markers, sweep_does_not_hold_the_file_for_long)
 {
     installed(url, 1000);
     struct store *s = open_store();
-    add(6000, 1);
+    add(6000, 0); /* the first moment of all counts as any other */
     struct result r = sweep(s, 50000);
     cr_assert(r.count == 5000 && r.markers.more, "%zu", r.count);
     r = sweep(s, 50000);

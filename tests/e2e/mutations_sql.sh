@@ -102,6 +102,8 @@ answers() { # URL
     [[ $mismatch != *616263* ]]
     report $? "... does not show it"
     query "$1" "BEGIN; $(begin "'u', 'e2'") SAVEPOINT s; SELECT once_mutation_finish('u', 'e2', 'x'); SELECT once_mutation_finish('u', 'e2', 'y'); COMMIT" >/dev/null
+    query "$1" "BEGIN; $(begin "'u', 'e3'") SELECT once_mutation_finish('u', 'e3', 'z'); SELECT once_mutation_finish('u', 'e3', NULL); COMMIT" >/dev/null
+    like "... none changes nothing" "$(query "$1" "$(begin "'u', 'e3'")")" '*outcome=\\x7a*'
     like "an outcome may be changed until the commit" "$(query "$1" "$(begin "'u', 'e2'")")" '*outcome=\\x79*'
 }
 
@@ -121,6 +123,7 @@ misuse() { # URL
     query "$1" "$(begin "'u', 'f'")" >/dev/null
     like "finish of what another transaction has begun: ON004" \
         "$(query "$1" "SELECT once_mutation_finish('u', 'f', 'x')")" "ERROR:  ON004:*"
+    like "... nor is there anything to leave as it is" "$(query "$1" "SELECT once_mutation_finish('u', 'f', NULL)")" "ERROR:  ON004:*"
     like "an outcome that is too long: ON004" \
         "$(query "$1" "BEGIN; $(begin "'u', 'g'") SELECT once_mutation_finish('u', 'g', decode(repeat('00', 8193), 'hex'))")" "*ON004:*8193 bytes*"
     is "one that is not" \

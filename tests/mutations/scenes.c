@@ -106,6 +106,8 @@ static const struct {
     { "COMMIT lost", commit_lost },
     { "COMMIT, and nobody can be asked", commit_unknown },
     { "COMMIT applied, its answer lost, and the marker's time over", commit_outlived },
+    { "COMMIT applied, its answer lost, and other markers on the new connection",
+      commit_other_markers },
     { "the server ends the session", backend_ended },
     { "a failover that lost the row: what is cached is not served", failover },
     { "a standby cannot say whether what is cached counts", standby },
@@ -118,6 +120,8 @@ static const struct {
     { "no more round trips than BEGIN and COMMIT", no_more_round_trips },
     { "an internal mutation pays nothing", internal },
     { "misuse is said before anything happens", misuse },
+    { "what is under way on the connection is refused, or rolled back", under_way },
+    { "a request has one name in every client_encoding", encodings },
     { "long responses", long_responses },
     { "compare-and-set", version_retry },
 };

@@ -65,6 +65,7 @@ void commit_answer_lost(void);
 void commit_lost(void);
 void commit_unknown(void);
 void commit_outlived(void);
+void commit_other_markers(void);
 void backend_ended(void);
 void failover(void);
 void standby(void);
@@ -77,6 +78,8 @@ void functions(void);
 void no_more_round_trips(void);
 void internal(void);
 void misuse(void);
+void under_way(void);
+void encodings(void);
 void long_responses(void);
 void version_retry(void);
 

@@ -105,6 +105,9 @@ void functions(void)
     TOLD(broken(pg, "fn-2", "COMMIT"), ONCE_ALREADY_DONE);
     TOLD(refusing(pg, "fn-2b", "ROLLBACK"), ONCE_CLAIMED);
     TOLD(refusing(pg, "fn-2b", "COMMIT"), ONCE_ALREADY_DONE);
+    TOLD(broken(pg, "fn-2c", "ROLLBACK; BEGIN"), ONCE_CLAIMED);
+    TOLD(broken(pg, "fn-2c", "COMMIT; BEGIN"), ONCE_ALREADY_DONE);
+    TOLD(broken(pg, "fn-2c", "COMMIT; BEGIN"), ONCE_ALREADY_DONE);
     pg_say(admin, "DROP TABLE IF EXISTS later; CREATE TABLE later (n integer UNIQUE DEFERRABLE "
                   "INITIALLY DEFERRED)");
     t = broken(pg, "fn-3", "INSERT INTO later VALUES (1), (1)");
@@ -271,4 +274,93 @@ void version_retry(void)
     v = (struct versions){ .says = -7 };
     EXPECT(once_with_version_retry(5, versioned, &v) == -7 && v.calls == 1, "%d", v.calls);
     EXPECT(once_with_version_retry(0, versioned, &v) == ONCE_EINVAL, "no tries");
+}
+
+/* Connections that say something else than UTF8 mean the same request. */
+void encodings(void)
+{
+    static const char *const others[] = { "LATIN1", "SJIS", "SQL_ASCII" };
+    PGconn *pg = pg_open(postgres_url());
+    for (unsigned i = 0; i < sizeof others / sizeof others[0]; i++) {
+        struct use u;
+        struct once_mutation in = mutation_of(name_of("\303\211cole", i));
+        in.method = once_str("d\303\251j\303\240");
+        use_init(&u, "encodings");
+        CHECK(PQsetClientEncoding(pg, "UTF8") == 0);
+        TOLD(try_with(NULL, pg, &in, &u), ONCE_OK);
+        CHECK(PQsetClientEncoding(pg, others[i]) == 0);
+        TOLD(try_with(NULL, pg, &in, &u), ONCE_ALREADY_DONE);
+    }
+    PQfinish(pg);
+}
+
+static void start_query(void *ctx)
+{
+    CHECK(PQsendQuery(ctx, "SELECT 42"));
+}
+
+static void start_copy(void *ctx)
+{
+    PGresult *r = PQexec(ctx, "COPY applied FROM STDIN");
+    CHECK(PQresultStatus(r) == PGRES_COPY_IN);
+    PQclear(r);
+}
+
+static void start_pipeline(void *ctx)
+{
+    CHECK(PQenterPipelineMode(ctx));
+}
+
+static void start_query_in_pipeline(void *ctx)
+{
+    start_pipeline(ctx);
+    CHECK(PQsendQueryParams(ctx, "SELECT 42", 0, NULL, NULL, NULL, NULL, 0));
+}
+
+static void end_them(PGconn *pg)
+{
+    PGresult *r;
+    PQputCopyEnd(pg, NULL);
+    if (PQpipelineStatus(pg) != PQ_PIPELINE_OFF) PQpipelineSync(pg);
+    for (int nothing = 0; nothing < 2;) {
+        r = PQgetResult(pg);
+        nothing = r ? 0 : nothing + 1;
+        PQclear(r);
+    }
+    PQexitPipelineMode(pg);
+}
+
+/* What the caller, or fn, has under way is refused at once, whatever coord has: it is not thrown away, and
+ * nothing is left open. */
+void under_way(void)
+{
+    static void (*const start[])(void *) = { start_query, start_copy, start_pipeline,
+                                             start_query_in_pipeline };
+    PGconn *pg = pg_open(postgres_url());
+    struct once *o = fresh();
+    TOLD(try_it(o, pg, "under-way"), ONCE_OK);
+    TOLD(try_it(o, pg, "under-way"), ONCE_CACHED);
+    for (unsigned i = 0; i < sizeof start / sizeof start[0]; i++) {
+        struct use u;
+        struct once_mutation in = mutation_of(name_of("under-way", i));
+        PGTransactionStatusType was;
+        start[i](pg);
+        was = PQtransactionStatus(pg);
+        struct trial cached = try_it(o, pg, "under-way"), new = try_with(o, pg, &in, &u);
+        EXPECT(cached.result == ONCE_EINVAL, "%u: %s", i, told(&cached));
+        EXPECT(new.result == ONCE_EINVAL, "%u: %s", i, told(&new));
+        EXPECT(PQtransactionStatus(pg) == was, "%u: it was ended", i);
+        end_them(pg);
+        use_init(&u, (const char *)in.request.data);
+        u.meanwhile = start[i];
+        u.ctx = pg;
+        in.lock_ms = 0;
+        TOLD(try_with(o, pg, &in, &u), ONCE_CLAIMED);
+        EXPECT(PQtransactionStatus(pg) == PQTRANS_IDLE, "%u: left open", i);
+        u.meanwhile = NULL;
+        TOLD(try_with(o, pg, &in, &u), ONCE_OK);
+        EXPECT(applied(u.request) == 1, "%u: %lld", i, applied(u.request));
+    }
+    once_close(o);
+    PQfinish(pg);
 }

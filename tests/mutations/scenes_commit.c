@@ -208,3 +208,36 @@ void backend_ended(void)
     EXPECT(applied("ended") == 1, "%lld", applied("ended"));
     PQfinish(pg);
 }
+
+static void unheard(void *ctx, const char *text)
+{
+    (void)ctx, (void)text;
+}
+
+/* What is set in the session is lost with the connection, the search_path too: the markers that are found
+ * then are not those that were written to, and say nothing. */
+void commit_other_markers(void)
+{
+    struct line line;
+    struct once_error error;
+    char url[300];
+    snprintf(url, sizeof url, "%s?markers=tenants", postgres_url());
+    pg_say(admin, "CREATE SCHEMA tenants");
+    CHECK(once_migrate_mutations(url, 0, NULL, unheard, NULL, &error) == 0);
+    line_open(&line, postgres_url());
+    for (int flushed = 0; flushed < 2; flushed++) {
+        const char *request = name_of("other-markers", (unsigned)flushed);
+        PGconn *pg = pg_open(line_url(&line, postgres_url()));
+        pg_say(pg, "SET search_path = tenants, public");
+        if (!flushed) pg_say(pg, "SET synchronous_commit = off");
+        line_do(&line, "cut-commit 1");
+        struct trial t = try_it(NULL, pg, request);
+        EXPECT(t.result == ONCE_EAMBIGUOUS && applied(request) == 1, "%s", told(&t));
+        line_do(&line, "pass");
+        pg_say(pg, "SET search_path = tenants, public");
+        TOLD(try_it(NULL, pg, request), ONCE_ALREADY_DONE);
+        PQfinish(pg);
+    }
+    line_close(&line);
+    pg_say(admin, "DROP SCHEMA tenants CASCADE");
+}

@@ -150,6 +150,11 @@ void standby(void)
     PQfinish(pg);
 }
 
+static void do_not_flush(void *ctx)
+{
+    pg_say(ctx, "SET LOCAL synchronous_commit = off");
+}
+
 /* The epoch would not tell that a crash has taken the commit back: what is not flushed is not cached. */
 void not_flushed(void)
 {
@@ -164,6 +169,13 @@ void not_flushed(void)
     pg_say(pg, "RESET synchronous_commit");
     TOLD(try_it(o, pg, "flushed"), ONCE_OK);
     TOLD(try_it(o, pg, "flushed"), ONCE_CACHED);
+    struct use u;
+    struct once_mutation in = mutation_of("not-flushed-by-fn");
+    use_init(&u, "not-flushed-by-fn");
+    u.meanwhile = do_not_flush;
+    u.ctx = pg;
+    TOLD(try_with(o, pg, &in, &u), ONCE_OK);
+    TOLD(try_with(o, pg, &in, &u), ONCE_ALREADY_DONE);
     once_close(o);
     PQfinish(pg);
 }

@@ -324,7 +324,8 @@ BEGIN
     ttl_ms := floor(extract(epoch FROM %1$I.once_mutation_ttl()) * 1000);
 END $body$;
 
--- In the same transaction: what a duplicate is told, as DETAIL of ON001.
+-- In the same transaction: what a duplicate is told, as DETAIL of ON001. NULL changes nothing, and tells, as
+-- anything else, whether this is the transaction that has begun.
 CREATE OR REPLACE FUNCTION once_mutation_finish(user_id text, request_id text, outcome bytea)
 RETURNS void
 LANGUAGE plpgsql
@@ -333,9 +334,15 @@ BEGIN
     IF octet_length(outcome) > 8192 THEN
         PERFORM %1$I.once_mutation_refuse_call('an outcome of ' || octet_length(outcome) || ' bytes');
     END IF;
-    UPDATE %1$I.once_mutations m SET outcome = $3
-    WHERE m.user_id = $1 COLLATE "C" AND m.request_id = $2 COLLATE "C"
-        AND %1$I.once_mutation_is_ours(m.xmin);
+    IF outcome IS NULL THEN
+        PERFORM FROM %1$I.once_mutations m
+        WHERE m.user_id = $1 COLLATE "C" AND m.request_id = $2 COLLATE "C"
+            AND %1$I.once_mutation_is_ours(m.xmin);
+    ELSE
+        UPDATE %1$I.once_mutations m SET outcome = $3
+        WHERE m.user_id = $1 COLLATE "C" AND m.request_id = $2 COLLATE "C"
+            AND %1$I.once_mutation_is_ours(m.xmin);
+    END IF;
     IF NOT FOUND THEN
         PERFORM %1$I.once_mutation_refuse_call('this transaction has not begun this request');
     END IF;
