@@ -57,6 +57,20 @@ Test(http_mutations, from_begun_to_cached)
     scene_close(&s);
 }
 
+Test(http_mutations, keep_a_response_for_as_long_as_they_are_told)
+{
+    struct scene s = { 0 };
+    char token[33];
+    scene_open(&s);
+    begin(&s, token);
+    starts(settle(&s, "complete", token, ",\"response\":\"{}\",\"retain_ms\":5000"), OK_HEAD);
+    world_advance(&s.world, 4999);
+    starts(step(&s, "begin", "{" WHO "}"), OK_HEAD);
+    world_advance(&s.world, 1);
+    starts(step(&s, "begin", "{" WHO "}"), CREATED);
+    scene_close(&s);
+}
+
 Test(http_mutations, what_is_not_text_is_base64)
 {
     struct scene s = { 0 };

@@ -50,6 +50,22 @@ Test(resp_mutations, from_begun_to_cached)
     scene_close(&s);
 }
 
+Test(resp_mutations, keep_a_response_for_as_long_as_they_are_told)
+{
+    struct scene s = { 0 };
+    char token[33];
+    scene_open_door(&s, &resp_door);
+    int fd = dial(&s);
+    begin(&s, fd, "ONCE.MUTATION.BEGIN u r\n", token);
+    talks(&s, fd, "+OK\r\n", "ONCE.MUTATION.COMPLETE u r %s done RETAIN 5s\n", token);
+    world_advance(&s.world, 4999);
+    talks(&s, fd, "*2\r\n$6\r\ncached\r\n$4\r\ndone\r\n", "ONCE.MUTATION.BEGIN u r\n");
+    world_advance(&s.world, 1);
+    begin(&s, fd, "ONCE.MUTATION.BEGIN u r\n", token);
+    hang_up(&s, fd);
+    scene_close(&s);
+}
+
 Test(resp_mutations, without_coord_there_is_a_token_that_is_empty)
 {
     struct scene s = { 0 };

@@ -123,7 +123,15 @@ Test(markers, pause_with_jitter_when_there_is_nothing_to_do)
     start(1000, CAP_MARKERS);
     ledger.installed = true;
     world_advance(&world, 100000);
-    cr_assert(asked() >= 100 && asked() <= 202, "%u in a hundred seconds", asked());
+    cr_assert(asked() > 110 && asked() <= 202, "%u in a hundred seconds", asked());
+}
+
+Test(markers, of_those_who_sweep_are_looked_at_every_five_seconds)
+{
+    start(ENGINE_MARKERS_MS, CAP_MARKERS);
+    ledger.installed = true;
+    world_advance(&world, 500000);
+    cr_assert(asked() >= 100 && asked() <= 202, "%u in a hundred times five", asked());
 }
 
 Test(markers, that_are_not_installed_are_looked_for_rarely)

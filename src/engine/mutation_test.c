@@ -221,6 +221,25 @@ Test(replay, of_another_epoch_is_dropped_and_begun_again)
     cr_assert(engine_stats(engine).mutations_stale == 1);
 }
 
+/* Two find it at once: the one who is late drops nothing of the other. */
+Test(replay, of_another_epoch_is_dropped_once)
+{
+    struct asked first = begin("r", OUTCOME_CLAIMED), late = { 0 };
+    struct mutation_args args = args_of(MUTATION_BEGIN, "r");
+    complete(&first, "e1", "lost in the failover", OUTCOME_OK);
+    args.epoch = bytes_str("e2");
+    faulty_set(store, VERB_FORGET, FAULT_HOLD, 1);
+    start(args, &late);
+    world_settle(&world);
+    struct asked second = begin_in("e2", OUTCOME_CLAIMED);
+    complete(&second, "e2", "again", OUTCOME_OK);
+    faulty_let_go(store);
+    world_settle(&world);
+    cr_assert(late.finished == 1 && late.outcome == OUTCOME_CACHED, "%s",
+              outcome_name(late.outcome));
+    cr_assert_str_eq(late.response, "again");
+}
+
 /* What is kept under the key of a mutation, by somebody who does not know what that is. */
 static void plant(const char *value)
 {

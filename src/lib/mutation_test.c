@@ -7,6 +7,7 @@
 #include <sqlite3.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -138,6 +139,44 @@ Test(mutate, what_fails_leaves_nothing)
     cr_assert(strstr(a.error.text, "returned 7"), "%s", a.error.text);
     mutates(once, &in, &ends, ONCE_CLAIMED, NULL, 0);
     cr_assert_eq(count("SELECT count(*) FROM once_mutations"), 0);
+    mutates(once, &in, &w, ONCE_OK, "done", 1);
+}
+
+/* Nobody is told of it before COMMIT, which may fail. */
+Test(mutate, what_its_commit_refuses_is_not_cached)
+{
+    struct once_mutation in = of("r");
+    struct work owes = { .sql = "INSERT INTO owned VALUES (1)" }, w = { 0 };
+    sql(db, "PRAGMA foreign_keys = ON; CREATE TABLE owners (id INTEGER PRIMARY KEY);"
+            "CREATE TABLE owned (id REFERENCES owners DEFERRABLE INITIALLY DEFERRED)");
+    mutates(once, &in, &owes, ONCE_CLAIMED, NULL, 0);
+    mutates(once, &in, &w, ONCE_OK, "done", 1);
+}
+
+static int fill_the_disk(void *ctx, struct once_db on, struct once_bytes *ret_response)
+{
+    sql(on.sqlite, "INSERT INTO applied VALUES (1)");
+    signal(SIGXFSZ, SIG_IGN);
+    cr_assert_eq(setrlimit(RLIMIT_FSIZE, ctx), 0);
+    *ret_response = once_str("");
+    return 0;
+}
+
+/* An error of the disk does not say what is on it: that is looked at. */
+Test(mutate, a_commit_that_the_disk_refuses_is_looked_up)
+{
+    struct once_mutation in = of("r");
+    struct once_mutation_answer a;
+    struct work w = { 0 };
+    struct rlimit was, none;
+    sql(db, "PRAGMA journal_mode = WAL");
+    cr_assert_eq(getrlimit(RLIMIT_FSIZE, &was), 0);
+    none = (struct rlimit){ .rlim_cur = 0, .rlim_max = was.rlim_max };
+    cr_assert_eq(
+        once_mutate(once, (struct once_db){ .sqlite = db }, &in, fill_the_disk, &none, &a),
+        ONCE_EUNAVAILABLE);
+    cr_assert(strstr(a.error.text, "COMMIT got no definite answer"), "%s", a.error.text);
+    cr_assert_eq(setrlimit(RLIMIT_FSIZE, &was), 0);
     mutates(once, &in, &w, ONCE_OK, "done", 1);
 }
 
@@ -288,6 +327,32 @@ Test(mutate, for_something_else_is_a_mismatch)
     mutates(NULL, &in, &w, ONCE_MISMATCH, NULL, 1);
 }
 
+static int ask_for_something_else(void *ctx, struct once_db on, struct once_bytes *ret_response)
+{
+    struct once_mutation in = of("r");
+    struct once_mutation_answer a;
+    (void)on, (void)ret_response;
+    in.method = once_str("SellItem");
+    cr_assert_eq(once_mutate(once, (struct once_db){ .sqlite = other }, &in, apply, ctx, &a),
+                 0);
+    cr_assert(a.outcome == ONCE_IN_PROGRESS && a.in_database, "%s",
+              once_outcome_name(a.outcome));
+    return -1;
+}
+
+/* What coord takes for a mismatch may be of something that is never committed. */
+Test(mutate, for_something_else_while_it_is_undecided_is_for_the_database_to_say)
+{
+    struct once_mutation in = of("r");
+    struct once_mutation_answer a;
+    struct work w = { 0 };
+    struct once_db on = { .sqlite = db };
+    cr_assert_eq(once_mutate(once, on, &in, ask_for_something_else, &w, &a), 0);
+    cr_assert(a.outcome == ONCE_CLAIMED && w.ran == 0);
+    in.method = once_str("SellItem");
+    mutates(once, &in, &w, ONCE_OK, "done", 1);
+}
+
 Test(mutate, while_somebody_writes_is_in_progress)
 {
     struct once_mutation in = of("r");
@@ -303,6 +368,24 @@ Test(mutate, while_somebody_writes_is_in_progress)
     mutates(once, &in, &w, ONCE_OK, "done", 1);
 }
 
+/* Says that it is in the way still, although it is not any more. */
+static int gives_way(void *ctx, int times)
+{
+    (void)times;
+    if (!sqlite3_get_autocommit(ctx)) sql(ctx, "ROLLBACK");
+    return 0;
+}
+
+Test(mutate, while_somebody_writes_waits_until_that_is_over)
+{
+    struct once_mutation in = of("r");
+    struct work w = { 0 };
+    in.lock_ms = 60000;
+    sql(other, "BEGIN IMMEDIATE");
+    sqlite3_busy_handler(db, gives_way, other);
+    mutates(once, &in, &w, ONCE_OK, "done", 1);
+}
+
 Test(mutate, again_when_the_marker_has_expired)
 {
     struct once_mutation in = of("r");
@@ -311,6 +394,20 @@ Test(mutate, again_when_the_marker_has_expired)
     sql(db, "UPDATE once_mutations SET created_at_ms = created_at_ms - 3600000");
     mutates(NULL, &in, &w, ONCE_OK, "done", 2);
     mutates(NULL, &in, &w, ONCE_ALREADY_DONE, "done", 2);
+}
+
+/* Whoever takes it over leaves nothing of what it was. */
+Test(mutate, again_for_something_else_when_the_marker_has_expired)
+{
+    struct once_mutation in = of("r"), sell = of("r");
+    struct work w = { 0 }, silent = { .response = "" };
+    in.fingerprint = once_str("1");
+    sell.method = once_str("SellItem");
+    mutates(NULL, &in, &w, ONCE_OK, "done", 1);
+    sql(db, "UPDATE once_mutations SET created_at_ms = created_at_ms - 3600000");
+    mutates(NULL, &sell, &silent, ONCE_OK, "", 2);
+    mutates(NULL, &sell, &w, ONCE_ALREADY_DONE, NULL, 2);
+    mutates(NULL, &in, &w, ONCE_MISMATCH, NULL, 2);
 }
 
 /* As after a restore: the row is gone, and the file is another one. */
@@ -322,6 +419,19 @@ Test(mutate, what_another_file_has_done_counts_for_nothing)
     sql(db, "DELETE FROM once_mutations; UPDATE once_mutation_meta SET epoch = 'another'");
     mutates(once, &in, &w, ONCE_OK, "done", 2);
     mutates(once, &in, &w, ONCE_CACHED, "done", 2);
+}
+
+/* Coord knows of one without a response, too, and that counts for as little. */
+Test(mutate, what_another_file_has_done_counts_for_nothing_without_a_response_either)
+{
+    static char text[10002];
+    struct once_mutation in = of("r");
+    struct work w = { .response = text };
+    memset(text, 'x', 10001);
+    mutates(once, &in, &w, ONCE_OK, text, 1);
+    mutates(once, &in, &w, ONCE_ALREADY_DONE, NULL, 1);
+    sql(db, "DELETE FROM once_mutations; UPDATE once_mutation_meta SET epoch = 'another'");
+    mutates(once, &in, &w, ONCE_OK, text, 2);
 }
 
 Test(mutate, responses_are_kept_as_far_as_they_fit)
@@ -359,6 +469,31 @@ Test(mutate, envs_are_apart_at_coord_and_the_database_decides)
     mutates(once, &in, &w, ONCE_OK, "done", 1);
     in.env = once_str("other");
     mutates(once, &in, &w, ONCE_ALREADY_DONE, "done", 1);
+}
+
+/* When the host of a handle whose ledger is beside this file has to look after it next, in ms; -1: never. */
+static int64_t next_look_ms(int64_t sweep_ms)
+{
+    struct once_config config = ONCE_CONFIG_INIT;
+    struct once_error error;
+    struct once *o;
+    char url[160];
+    snprintf(url, sizeof url, "sqlite:%s/ledger.db?markers=%s", dir, path);
+    config.ledger = url;
+    config.flags = ONCE_HOSTED;
+    config.sweep_ms = sweep_ms;
+    cr_assert_eq(once_open(&config, &o, &error), 0, "%s", error.text);
+    int64_t ms = once_timeout_ms(o);
+    once_close(o);
+    return ms;
+}
+
+Test(mutate, markers_are_swept_by_every_handle_that_sweeps)
+{
+    int64_t ms = next_look_ms(3600000);
+    cr_assert(ms > 0 && ms <= 5000, "%lld", (long long)ms);
+    ms = next_look_ms(0);
+    cr_assert(ms < 0 || ms > 5000, "%lld", (long long)ms);
 }
 
 /* ---- the marker alone ---- */
@@ -450,6 +585,29 @@ Test(mutate, only_the_transaction_that_has_begun_it_finishes_it_also_with_a_wal)
 {
     sql(db, "PRAGMA journal_mode = WAL");
     only_its_own_transaction_finishes();
+}
+
+/* Two connections that have seen as many changes as each other. */
+Test(mutate, only_the_connection_that_has_begun_it_finishes_it)
+{
+    sqlite3 *on[2];
+    for (size_t i = 0; i < 2; i++) cr_assert_eq(sqlite3_open(path, &on[i]), SQLITE_OK);
+    committed(on[0], "own", NULL);
+    sql(on[1], "BEGIN IMMEDIATE");
+    cr_assert_eq(finishes(on[1], "own", "changed"), ONCE_EINVAL);
+    sql(on[1], "COMMIT");
+    for (size_t i = 0; i < 2; i++) sqlite3_close(on[i]);
+}
+
+Test(mutate, in_a_transaction_of_the_callers_own_somebody_who_writes_is_in_progress)
+{
+    sql(other, "BEGIN IMMEDIATE");
+    sql(db, "BEGIN");
+    cr_assert_eq(begun(db, "r"), ONCE_IN_PROGRESS);
+    sql(other, "ROLLBACK");
+    sql(db, "ROLLBACK; BEGIN");
+    cr_assert_eq(begun(db, "r"), ONCE_CLAIMED);
+    sql(db, "COMMIT");
 }
 
 Test(mutate, finished_again_before_the_commit_is_what_was_said_last)

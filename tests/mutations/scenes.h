@@ -38,6 +38,7 @@ const char *postgres_url(void);
 struct once_db db_of(PGconn *pg);
 long long applied(const char *request); /* how often */
 const char *name_of(const char *scene, unsigned n);
+void marker_counts_for(const char *interval);
 
 /* ---- Redis ---- */
 
@@ -63,6 +64,7 @@ void killed_before_commit(void);
 void killed_after_commit(void);
 void commit_answer_lost(void);
 void commit_lost(void);
+void commit_overtaken(void);
 void commit_unknown(void);
 void commit_outlived(void);
 void commit_other_markers(void);
@@ -71,12 +73,14 @@ void failover(void);
 void standby(void);
 void not_flushed(void);
 void expired(void);
+void cached_no_longer(void);
 void bouncer(void);
 void daemon_keeps(void);
 void own_transaction(void);
 void functions(void);
 void no_more_round_trips(void);
 void internal(void);
+void session_defaults(void);
 void misuse(void);
 void under_way(void);
 void encodings(void);

@@ -52,6 +52,8 @@ void own_transaction(void)
     EXPECT(begin(pg, "own-rr") == ONCE_IN_PROGRESS, "an old snapshot");
     pg_say(pg, "ROLLBACK; BEGIN ISOLATION LEVEL SERIALIZABLE");
     EXPECT(begin(pg, "own-rr") == ONCE_ALREADY_DONE, "a new one");
+    pg_say(pg, "ROLLBACK; BEGIN READ ONLY");
+    EXPECT(begin(pg, "own-ro") == ONCE_EUNAVAILABLE, "as on a standby");
     pg_say(pg, "ROLLBACK");
     PQfinish(pg);
     PQfinish(other);
@@ -174,6 +176,30 @@ void internal(void)
     TOLD(try_with(NULL, pg, &in, &u), ONCE_CLAIMED);
     EXPECT(applied("internal") == 3, "%lld", applied("internal"));
     EXPECT(pg_count(admin, "SELECT count(*) FROM once_mutations") == before, "it has paid");
+    PQfinish(pg);
+}
+
+static void look_around(void *ctx)
+{
+    const char *level = pg_say(ctx, "SHOW transaction_isolation");
+    EXPECT(strcmp(level, "read committed") == 0, "%s", level);
+}
+
+void session_defaults(void)
+{
+    PGconn *pg = pg_open(postgres_url());
+    static const char *const requests[] = { "defaults", "" };
+    for (int i = 0; i < 2; i++) {
+        struct once_mutation in = mutation_of(requests[i]);
+        struct use u;
+        use_init(&u, "defaults");
+        u.meanwhile = look_around;
+        u.ctx = pg;
+        pg_say(pg, "SET default_transaction_isolation = 'serializable';"
+                   "SET default_transaction_read_only = on");
+        TOLD(try_with(NULL, pg, &in, &u), ONCE_OK);
+    }
+    EXPECT(applied("defaults") == 2, "%lld", applied("defaults"));
     PQfinish(pg);
 }
 

@@ -104,14 +104,82 @@ void commit_lost(void)
     struct line line;
     line_open(&line, postgres_url());
     PGconn *pg = pg_open(line_url(&line, postgres_url()));
+    struct once *o = fresh();
     line_do(&line, "drop-commit 1");
-    struct trial t = try_it(NULL, pg, "commit-lost");
+    struct trial t = try_it(o, pg, "commit-lost");
     EXPECT(t.result == ONCE_EUNAVAILABLE && applied("commit-lost") == 0, "%s", told(&t));
     line_do(&line, "pass");
-    TOLD(try_it(NULL, pg, "commit-lost"), ONCE_OK);
+    TOLD(try_it(o, pg, "commit-lost"), ONCE_OK); /* at once: coord has been told */
     EXPECT(applied("commit-lost") == 1, "%lld", applied("commit-lost"));
+    once_close(o);
     PQfinish(pg);
     line_close(&line);
+}
+
+/* Who waits for the one whose COMMIT is lost. What came of that nobody can be asked until he has an
+ * answer. */
+struct overtaker {
+    pthread_t thread;
+    struct line *line;
+    struct once_mutation in;
+    struct trial got;
+};
+
+static void *overtake(void *ctx)
+{
+    struct overtaker *by = ctx;
+    struct use u;
+    PGconn *pg = pg_open(postgres_url());
+    use_init(&u, "overtaken");
+    by->got = try_with(NULL, pg, &by->in, &u);
+    PQfinish(pg);
+    line_do(by->line, "pass");
+    return NULL;
+}
+
+static void let_it_wait(void *ctx)
+{
+    struct overtaker *by = ctx;
+    CHECK(pthread_create(&by->thread, NULL, overtake, by) == 0);
+    pg_until(admin, "SELECT count(*) = 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' "
+                    "AND wait_event = 'advisory'");
+    line_do(by->line, "new rst");
+}
+
+static void overtaken_by(const char *request, const char *method, int outcome)
+{
+    struct line line;
+    struct use u;
+    struct once_mutation in = mutation_of(request);
+    struct overtaker by = { .line = &line, .in = mutation_of(request) };
+    line_open(&line, postgres_url());
+    PGconn *pg = pg_open(line_url(&line, postgres_url()));
+    struct once *o = fresh();
+    by.in.method = once_str(method);
+    by.in.lock_ms = 60000;
+    use_init(&u, "overtaken");
+    u.meanwhile = let_it_wait;
+    u.ctx = &by;
+    line_do(&line, "drop-commit 1");
+    struct trial t = try_with(o, pg, &in, &u), again = { 0 };
+    CHECK(pthread_join(by.thread, NULL) == 0);
+    u.meanwhile = NULL;
+    again = try_with(o, pg, &in, &u);
+    TOLD(by.got, ONCE_OK);
+    TOLD(t, outcome);
+    TOLD(again, outcome); /* at once: coord has been told */
+    EXPECT(strcmp(t.value, outcome == ONCE_MISMATCH ? "" : by.got.value) == 0, "%s", told(&t));
+    once_close(o);
+    PQfinish(pg);
+    line_close(&line);
+}
+
+/* The marker that is found is that of another attempt. */
+void commit_overtaken(void)
+{
+    overtaken_by("overtaken-1", "UseItem", ONCE_ALREADY_DONE);
+    overtaken_by("overtaken-2", "SellItem", ONCE_MISMATCH);
+    EXPECT(applied("overtaken") == 2, "%lld", applied("overtaken"));
 }
 
 static void refuse_line(void *ctx)
@@ -142,7 +210,7 @@ void commit_unknown(void)
     line_close(&line);
 }
 
-static void marker_counts_for(const char *interval)
+void marker_counts_for(const char *interval)
 {
     pg_say(
         admin,
