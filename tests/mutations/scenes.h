@@ -39,6 +39,7 @@ struct once_db db_of(PGconn *pg);
 long long applied(const char *request); /* how often */
 const char *name_of(const char *scene, unsigned n);
 void marker_counts_for(const char *interval);
+void time_passes(void *interval);
 
 /* ---- Redis ---- */
 

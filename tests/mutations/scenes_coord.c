@@ -199,15 +199,6 @@ void expired(void)
     PQfinish(pg);
 }
 
-static void take_a_while(void *ctx)
-{
-    char now[64];
-    (void)ctx;
-    snprintf(now, sizeof now, "%s", pg_say(admin, "SELECT clock_timestamp()"));
-    pg_until(admin, "SELECT clock_timestamp() > timestamptz '%s' + interval '0.3 seconds'",
-             now);
-}
-
 /* Its time is counted from before the marker was written, however long the function takes. */
 void cached_no_longer(void)
 {
@@ -216,7 +207,8 @@ void cached_no_longer(void)
     struct use u;
     struct once_mutation in = mutation_of("no-longer");
     use_init(&u, "no-longer");
-    u.meanwhile = take_a_while;
+    u.meanwhile = time_passes;
+    u.ctx = (void *)"0.3 seconds";
     marker_counts_for("1 second");
     TOLD(try_with(o, pg, &in, &u), ONCE_OK);
     pg_until(admin, "SELECT created_at + once_mutation_ttl() <= clock_timestamp() FROM "
