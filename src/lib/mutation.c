@@ -289,7 +289,8 @@ static int look(struct mutate *m)
     for (int64_t ms = PAUSE_MS_FIRST;; ms = ms < PAUSE_MS_MAX ? ms * 2 : ms) {
         int r = m->class->look(m->db, &m->marker, &m->found, &m->err);
         bool known = !r && m->found.outcome != OUTCOME_IN_PROGRESS;
-        if (known || r == ERR_UNSUPPORTED || clock_measure_us() >= until_us)
+        bool hopeless = r == ERR_UNSUPPORTED || r == ERR_NOMEM;
+        if (known || hopeless || clock_measure_us() >= until_us)
             return known ? 0 : ERR_AMBIGUOUS;
         pause_ms(ms);
     }

@@ -24,7 +24,7 @@ struct marker_db {
     struct sqlite3_stmt *undo; /* by prepare(): a ROLLBACK that needs no memory any more */
 };
 
-enum { MARKER_ATTEMPT_BYTES = 16 };
+enum { MARKER_ATTEMPT_BYTES = 16, MARKER_TRANSACTION_BYTES = 20 };
 
 struct marker {
     struct mutation mutation;
@@ -41,6 +41,7 @@ struct marker_found {
     int64_t ttl_ms; /* CLAIMED: how long the marker counts */
     /* CLAIMED: of the database; "": what is committed may be taken back by a crash */
     char epoch[MUTATION_EPOCH_BYTES_MAX + 1];
+    char transaction[MARKER_TRANSACTION_BYTES + 1]; /* CLAIMED: its name, if it has one */
     bool not_flushed; /* by leave(): it is so by now, or nobody knows */
     bool astray;      /* by leave(): this is another transaction than that of the marker */
     bool reopened;    /* by look(): what was set in the session is lost */

@@ -22,7 +22,7 @@
 #define REQUEST TEXT(1) ", " TEXT(2)
 
 /* As PostgreSQL numbers its types. */
-enum { BYTEA = 17, INTEGER = 23 };
+enum { BYTEA = 17, INTEGER = 23, XID8 = 5069 };
 enum { PARAMS_MAX = 6, LOOK_LOCK_MS_MAX = 1000, RESULTS_MAX = 16 };
 
 struct params {
@@ -260,14 +260,26 @@ static void begin_init(struct begin *b, const struct marker *m)
                             p };
 }
 
-/* A row as text: (EPOCH,TTL_MS); the epoch may be missing. */
+/* What stands before `end`. False: that does not come, or too late. */
+static bool scan_field(const char **at, char end, char *ret, size_t room)
+{
+    size_t len = strcspn(*at, ",)\"");
+    if (len >= room || (*at)[len] != end) return false;
+    memcpy(ret, *at, len);
+    ret[len] = '\0';
+    *at += len + 1;
+    return true;
+}
+
+/* A row as text: (EPOCH,TTL_MS,XID); the epoch may be missing. */
 static bool scan_entered(const char *row, struct marker_found *ret)
 {
-    size_t len = strcspn(row, ",\"");
-    if (*row++ != '(' || len > sizeof ret->epoch || row[--len] != ',') return false;
-    memcpy(ret->epoch, row, len);
-    ret->epoch[len] = '\0';
-    ret->ttl_ms = strtoll(row + len + 1, NULL, 10);
+    char ttl_ms[24];
+    if (*row++ != '(' || !scan_field(&row, ',', ret->epoch, sizeof ret->epoch) ||
+        !scan_field(&row, ',', ttl_ms, sizeof ttl_ms) ||
+        !scan_field(&row, ')', ret->transaction, sizeof ret->transaction))
+        return false;
+    ret->ttl_ms = strtoll(ttl_ms, NULL, 10);
     return true;
 }
 
@@ -329,14 +341,21 @@ struct finish {
     struct statement statement;
 };
 
-static void finish_init(struct finish *f, const struct marker *m, const struct bytes *outcome)
+/* Nothing but a question, which is an error if this is another transaction. finish() is a dearer one. */
+static void still_init(struct finish *f, const struct marker_found *found)
+{
+    f->params = (struct params){ 0 };
+    add(&f->params, XID8, found->transaction);
+    f->statement = (struct statement){ "SELECT 1 / (pg_current_xact_id_if_assigned() IS NOT "
+                                       "DISTINCT FROM $1)::integer, " FLUSHED,
+                                       &f->params };
+}
+
+static void finish_init(struct finish *f, const struct marker *m, struct bytes outcome)
 {
     f->params = (struct params){ 0 };
     add_request(&f->params, &m->mutation);
-    if (outcome)
-        add_binary(&f->params, *outcome);
-    else
-        add(&f->params, BYTEA, NULL);
+    add_binary(&f->params, outcome);
     f->statement = (struct statement){ "SELECT once_mutation_finish(" REQUEST ", $3), " FLUSHED,
                                        &f->params };
 }
@@ -346,7 +365,7 @@ static int finish(struct marker_db db, struct marker *m, struct bytes outcome,
 {
     struct finish f;
     if (check_at_rest(db.pg, reterr)) return reterr->code;
-    finish_init(&f, m, &outcome);
+    finish_init(&f, m, outcome);
     PGresult *r = ask(db.pg, f.statement.sql, &f.params, 0);
     if (!has_rows(r)) return fail(db.pg, r, reterr);
     PQclear(r);
@@ -380,17 +399,26 @@ static void take_flushed(const PGresult *r, struct marker_found *found)
     found->not_flushed = !has_rows(r) || strcmp(PQgetvalue(r, 0, PQnfields(r) - 1), "off") == 0;
 }
 
+/* finish() has refused it, or its question was divided by zero. */
+static bool is_astray(const char *state)
+{
+    return is_state(state, "ON004") || is_state(state, "22012");
+}
+
 static int leave(struct marker_db db, struct marker *m, bool bare, const struct bytes *outcome,
                  struct marker_found *found, struct err *reterr)
 {
     struct finish f;
     PGresult *r[2];
     if (bare) return ended(db.pg, PQexec(db.pg, "COMMIT"), reterr);
-    finish_init(&f, m, outcome);
+    if (outcome)
+        finish_init(&f, m, *outcome);
+    else
+        still_init(&f, found);
     ask_both(db.pg, (struct statement[]){ f.statement, { "COMMIT", &no_params } }, r);
     bool skipped = PQresultStatus(r[1]) == PGRES_PIPELINE_ABORTED;
     take_flushed(r[0], found);
-    found->astray = skipped && is_state(PQresultErrorField(r[0], PG_DIAG_SQLSTATE), "ON004");
+    found->astray = skipped && is_astray(PQresultErrorField(r[0], PG_DIAG_SQLSTATE));
     PQclear(r[skipped]);
     return skipped ? fail(db.pg, r[0], reterr) : ended(db.pg, r[1], reterr);
 }

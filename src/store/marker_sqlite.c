@@ -344,8 +344,7 @@ static int leave(struct marker_db db, struct marker *m, bool bare, const struct 
                  struct marker_found *found, struct err *reterr)
 {
     int r = bare ? 0 : finish_with(db, m, outcome, reterr);
-    found->astray =
-        r != 0; /* not_flushed stays: SQLite changes nothing of that inside a transaction */
+    found->astray = r == ERR_INVALID; /* what is flushed cannot change inside a transaction */
     return r ? r : commit(db, m->lock_ms, reterr);
 }
 

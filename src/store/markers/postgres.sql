@@ -308,12 +308,13 @@ BEGIN
         || %1$I.once_mutation_installation();
 END $body$;
 
--- Begin, for who keeps the answer elsewhere, too: of which database it is, and for how long it counts. No
--- epoch: it must not be kept, because a crash may take back what is committed without being flushed.
+-- Begin, for who keeps the answer elsewhere, too: of which database it is, for how long it counts, and which
+-- transaction this is. No epoch: it must not be kept, because a crash may take back what is committed without
+-- being flushed.
 -- One call, because a statement that is not prepared is planned each time, and this is the least of it.
 CREATE OR REPLACE FUNCTION once_mutation_enter(
     user_id text, request_id text, method text DEFAULT NULL, fingerprint bytea DEFAULT NULL,
-    lock_ms integer DEFAULT 1000, attempt bytea DEFAULT NULL, OUT epoch text, OUT ttl_ms bigint)
+    lock_ms integer DEFAULT 1000, attempt bytea DEFAULT NULL, OUT epoch text, OUT ttl_ms bigint, OUT xid xid8)
 LANGUAGE plpgsql
 AS $body$
 BEGIN
@@ -322,10 +323,10 @@ BEGIN
         epoch := %1$I.once_mutation_epoch();
     END IF;
     ttl_ms := floor(extract(epoch FROM %1$I.once_mutation_ttl()) * 1000);
+    xid := pg_current_xact_id();
 END $body$;
 
--- In the same transaction: what a duplicate is told, as DETAIL of ON001. NULL changes nothing, and tells, as
--- anything else, whether this is the transaction that has begun.
+-- In the same transaction: what a duplicate is told, as DETAIL of ON001.
 CREATE OR REPLACE FUNCTION once_mutation_finish(user_id text, request_id text, outcome bytea)
 RETURNS void
 LANGUAGE plpgsql
@@ -334,15 +335,9 @@ BEGIN
     IF octet_length(outcome) > 8192 THEN
         PERFORM %1$I.once_mutation_refuse_call('an outcome of ' || octet_length(outcome) || ' bytes');
     END IF;
-    IF outcome IS NULL THEN
-        PERFORM FROM %1$I.once_mutations m
-        WHERE m.user_id = $1 COLLATE "C" AND m.request_id = $2 COLLATE "C"
-            AND %1$I.once_mutation_is_ours(m.xmin);
-    ELSE
-        UPDATE %1$I.once_mutations m SET outcome = $3
-        WHERE m.user_id = $1 COLLATE "C" AND m.request_id = $2 COLLATE "C"
-            AND %1$I.once_mutation_is_ours(m.xmin);
-    END IF;
+    UPDATE %1$I.once_mutations m SET outcome = $3
+    WHERE m.user_id = $1 COLLATE "C" AND m.request_id = $2 COLLATE "C"
+        AND %1$I.once_mutation_is_ours(m.xmin);
     IF NOT FOUND THEN
         PERFORM %1$I.once_mutation_refuse_call('this transaction has not begun this request');
     END IF;
