@@ -241,21 +241,22 @@ static void ask_both(struct pg_conn *pg, const struct statement both[2], PGresul
 
 /* ---- the marker ---- */
 
-struct begin {
+/* With its parameters. */
+struct question {
     struct params params;
     struct statement statement;
 };
 
-static void begin_init(struct begin *b, const struct marker *m)
+static void begin_init(struct question *q, const struct marker *m)
 {
-    struct params *p = &b->params;
+    struct params *p = &q->params;
     *p = (struct params){ 0 };
     add_request(p, &m->mutation);
     add_binary(p, m->mutation.method);
     add_binary(p, m->mutation.fingerprint);
     add_ms(p, m->lock_ms);
     add_binary(p, bytes_of(m->attempt, sizeof m->attempt));
-    b->statement =
+    q->statement =
         (struct statement){ "SELECT once_mutation_enter(" REQUEST ", " TEXT(3) ", $4, $5, $6)",
                             p };
 }
@@ -298,13 +299,13 @@ static int begun(struct pg_conn *pg, PGresult *r, struct marker_found *ret, stru
 static int begin(struct marker_db db, struct marker *m, struct marker_found *ret,
                  struct err *reterr)
 {
-    struct begin b;
+    struct question q;
     if (check_at_rest(db.pg, reterr)) return reterr->code;
     if (!is_open(db))
         return err_set(reterr, ERR_INVALID,
                        "no transaction is open, or it has failed: BEGIN first");
-    begin_init(&b, m);
-    return begun(db.pg, ask(db.pg, b.statement.sql, &b.params, 0), ret, reterr);
+    begin_init(&q, m);
+    return begun(db.pg, ask(db.pg, q.statement.sql, &q.params, 0), ret, reterr);
 }
 
 static const struct params no_params;
@@ -312,10 +313,10 @@ static const struct params no_params;
 static int enter_with_marker(struct pg_conn *pg, const struct marker *m,
                              struct marker_found *ret, struct err *reterr)
 {
-    struct begin b;
+    struct question q;
     PGresult *r[2];
-    begin_init(&b, m);
-    ask_both(pg, (struct statement[]){ { BEGIN_SQL, &no_params }, b.statement }, r);
+    begin_init(&q, m);
+    ask_both(pg, (struct statement[]){ { BEGIN_SQL, &no_params }, q.statement }, r);
     if (PQresultStatus(r[0]) == PGRES_COMMAND_OK) {
         PQclear(r[0]);
         return begun(pg, r[1], ret, reterr);
@@ -336,37 +337,32 @@ static int enter(struct marker_db db, struct marker *m, bool bare, struct marker
     return r;
 }
 
-struct finish {
-    struct params params;
-    struct statement statement;
-};
-
 /* Nothing but a question, which is an error if this is another transaction. finish() is a dearer one. */
-static void still_init(struct finish *f, const struct marker_found *found)
+static void still_init(struct question *q, const struct marker_found *found)
 {
-    f->params = (struct params){ 0 };
-    add(&f->params, XID8, found->transaction);
-    f->statement = (struct statement){ "SELECT 1 / (pg_current_xact_id_if_assigned() IS NOT "
+    q->params = (struct params){ 0 };
+    add(&q->params, XID8, found->transaction);
+    q->statement = (struct statement){ "SELECT 1 / (pg_current_xact_id_if_assigned() IS NOT "
                                        "DISTINCT FROM $1)::integer, " FLUSHED,
-                                       &f->params };
+                                       &q->params };
 }
 
-static void finish_init(struct finish *f, const struct marker *m, struct bytes outcome)
+static void finish_init(struct question *q, const struct marker *m, struct bytes outcome)
 {
-    f->params = (struct params){ 0 };
-    add_request(&f->params, &m->mutation);
-    add_binary(&f->params, outcome);
-    f->statement = (struct statement){ "SELECT once_mutation_finish(" REQUEST ", $3), " FLUSHED,
-                                       &f->params };
+    q->params = (struct params){ 0 };
+    add_request(&q->params, &m->mutation);
+    add_binary(&q->params, outcome);
+    q->statement = (struct statement){ "SELECT once_mutation_finish(" REQUEST ", $3), " FLUSHED,
+                                       &q->params };
 }
 
 static int finish(struct marker_db db, struct marker *m, struct bytes outcome,
                   struct err *reterr)
 {
-    struct finish f;
+    struct question q;
     if (check_at_rest(db.pg, reterr)) return reterr->code;
-    finish_init(&f, m, outcome);
-    PGresult *r = ask(db.pg, f.statement.sql, &f.params, 0);
+    finish_init(&q, m, outcome);
+    PGresult *r = ask(db.pg, q.statement.sql, &q.params, 0);
     if (!has_rows(r)) return fail(db.pg, r, reterr);
     PQclear(r);
     return 0;
@@ -408,14 +404,14 @@ static bool is_astray(const char *state)
 static int leave(struct marker_db db, struct marker *m, bool bare, const struct bytes *outcome,
                  struct marker_found *found, struct err *reterr)
 {
-    struct finish f;
+    struct question q;
     PGresult *r[2];
     if (bare) return ended(db.pg, PQexec(db.pg, "COMMIT"), reterr);
     if (outcome)
-        finish_init(&f, m, *outcome);
+        finish_init(&q, m, *outcome);
     else
-        still_init(&f, found);
-    ask_both(db.pg, (struct statement[]){ f.statement, { "COMMIT", &no_params } }, r);
+        still_init(&q, found);
+    ask_both(db.pg, (struct statement[]){ q.statement, { "COMMIT", &no_params } }, r);
     bool skipped = PQresultStatus(r[1]) == PGRES_PIPELINE_ABORTED;
     take_flushed(r[0], found);
     found->astray = skipped && is_astray(PQresultErrorField(r[0], PG_DIAG_SQLSTATE));
